@@ -1,0 +1,69 @@
+"""Signatures: what an op is, apart from which values feed it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lazytpu.ir.types import TensorType
+
+
+class Slot:
+    """The place of input ``index`` among an op's arguments."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    def __repr__(self) -> str:
+        return f"%{self.index}"
+
+
+class Signature:
+    """An op with the types of its inputs and outputs and its static arguments.
+
+    Args:
+        op: the qualified name of the rule, such as ``aten::add.Tensor``.
+        inputs: the types of the tensor and number inputs, in order.
+        args: the op's arguments in the schema's order; each is a ``Slot``, a list of them, or a
+            static Python value.
+        outputs: the types of the results.
+        kinds: for each input, what PyTorch's type promotion must know: ``"tensor"`` for a tensor,
+            ``"number"`` for a Python number.
+
+    ``index`` numbers the signatures of the process; a trace's key is made of these numbers.
+    """
+
+    __slots__ = ("op", "inputs", "args", "outputs", "kinds", "index", "lowered")
+
+    _made: list[Signature] = []
+
+    def __init__(
+        self,
+        op: str,
+        inputs: tuple[TensorType, ...],
+        args: tuple[Any, ...],
+        outputs: tuple[TensorType, ...],
+        kinds: tuple[str, ...],
+    ) -> None:
+        self.op = op
+        self.inputs = inputs
+        self.args = args
+        self.outputs = outputs
+        self.kinds = kinds
+        self.index = len(Signature._made)
+        self.lowered: Any = None
+        Signature._made.append(self)
+
+    @staticmethod
+    def by_index(index: int) -> Signature:
+        """The signature that carries this number."""
+        return Signature._made[index]
+
+    def static_args(self) -> str:
+        """The static arguments as readable text, ``%i`` standing for input ``i``."""
+        return ", ".join(map(repr, self.args))
+
+    def __repr__(self) -> str:
+        return f"{self.op}({self.static_args()}) : {self.inputs} -> {self.outputs}"
