@@ -1,0 +1,106 @@
+"""Lowering one signature to StableHLO functions, once, whatever trace it appears in."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from lazytpu import counts, dtypes
+from lazytpu.ir import Signature, Slot
+from lazytpu.lowering.context import Context
+from lazytpu.lowering.registry import RULES
+
+_FUNCTION = re.compile(r"func\.func (?:public |private )?@([\w.$-]+)")
+_SYMBOL = re.compile(r"@([\w.$-]+)")
+
+
+class Lowered:
+    """The StableHLO functions of one signature: ``name`` is the entry among those in ``text``."""
+
+    __slots__ = ("name", "text")
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self.text = text
+
+
+def lowered(signature: Signature, platform: str) -> Lowered:
+    """The functions of ``signature`` for ``platform``, lowered at the first call."""
+    if signature.lowered is None:
+        signature.lowered = _lower(signature, platform)
+        counts.counters["lowerings"] += 1
+    return signature.lowered
+
+
+def _fill(template: Any, arrays: list[Any]) -> Any:
+    if isinstance(template, Slot):
+        return arrays[template.index]
+    if isinstance(template, list):
+        return [_fill(item, arrays) for item in template]
+    return template
+
+
+def function_of(signature: Signature, platform: str) -> Any:
+    """A JAX function from the signature's inputs to a tuple of its outputs."""
+    rule = RULES[signature.op]
+
+    def apply(*arrays: Any) -> tuple[Any, ...]:
+        context = Context(signature, platform)
+        operands = list(arrays)
+        if rule.random:
+            context.key = _key(*operands[-2:])
+        results = rule.lower(context, *[_fill(item, operands) for item in signature.args])
+        if not isinstance(results, (tuple, list)):
+            results = (results,)
+        results = [r for r in results if r is not None]
+        if len(results) != len(signature.outputs):
+            raise TypeError(f"the rule of {signature.op} gave {len(results)} results, not {len(signature.outputs)}")
+        return tuple(_conform(signature, r, out) for r, out in zip(results, signature.outputs))
+
+    return apply
+
+
+def _conform(signature: Signature, result: Any, out: Any) -> Any:
+    result = jnp.asarray(result)
+    if result.shape != out.shape:
+        raise TypeError(f"the rule of {signature} gave shape {result.shape}")
+    return convert(result, dtypes.to_numpy(out.dtype))
+
+
+def convert(x: Any, dtype: np.dtype) -> Any:
+    """``x`` as ``dtype``, complex to real by dropping the imaginary part."""
+    if x.dtype == dtype:
+        return x
+    if jnp.issubdtype(x.dtype, jnp.complexfloating) and not jnp.issubdtype(dtype, jnp.complexfloating):
+        x = x.real
+    return x.astype(dtype)
+
+
+def _key(seed: Any, offset: Any) -> Any:
+    """A JAX key from a 64-bit seed and a counter: two draws share bits only if both are equal."""
+    words = jnp.stack([seed.astype(jnp.uint64) >> 32, seed.astype(jnp.uint64) & 0xFFFFFFFF]).astype(jnp.uint32)
+    key = jax.random.wrap_key_data(words, impl="threefry2x32")
+    counter = offset.astype(jnp.uint64)
+    for word in (counter & 0xFFFFFFFF, counter >> 32):
+        key = jax.random.fold_in(key, word.astype(jnp.uint32))
+    return key
+
+
+def _lower(signature: Signature, platform: str) -> Lowered:
+    arguments = [jax.ShapeDtypeStruct(t.shape, dtypes.to_numpy(t.dtype)) for t in signature.inputs]
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"), jax.default_matmul_precision(None):
+        program = jax.jit(function_of(signature, platform), keep_unused=True)
+        text = program.trace(*arguments).lower(lowering_platforms=(_XLA_PLATFORM[platform],)).as_text()
+    prefix = f"f{signature.index}"
+    names = {name: f"{prefix}_{name}" for name in _FUNCTION.findall(text)}
+    names["main"] = prefix
+    body = text[text.index("func.func") : text.rindex("}")]
+    body = _SYMBOL.sub(lambda m: "@" + names.get(m.group(1), m.group(1)), body)
+    return Lowered(prefix, body.replace("func.func public", "func.func private", 1))
+
+
+_XLA_PLATFORM = {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}

@@ -1,0 +1,102 @@
+"""Composing a trace's module: the functions of its signatures and one call an op, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lazytpu.dtypes import to_mlir
+from lazytpu.ir import NUMBER_FLOAT, NUMBER_INT, Signature, TensorType, Trace
+from lazytpu.lowering.lower import Lowered, lowered
+
+
+def mlir_type(type: TensorType) -> str:
+    """``type`` as StableHLO spells it."""
+    dims = "".join(f"{dim}x" for dim in type.shape)
+    return f"tensor<{dims}{to_mlir(type.dtype)}>"
+
+
+def _types(types: Sequence[TensorType]) -> str:
+    return "(" + ", ".join(map(mlir_type, types)) + ")"
+
+
+def compose(trace: Trace, outputs: Sequence[int], donated: Sequence[int], platform: str) -> str:
+    """The module of ``trace`` as StableHLO text.
+
+    Its entry takes the leaves in order, then the float numbers as one ``tensor<Nxf64>`` and the
+    integers as one ``tensor<Nxi64>`` where there are any, and returns the values ``outputs`` (ids).
+    ``donated`` are positions among the leaves whose memory XLA may reuse.
+    """
+    names: dict[int, str] = {}
+    arguments = []
+    given = set(donated)
+    for position, (id, _) in enumerate(trace.leaves):
+        names[id] = f"%a{position}"
+        attribute = " {jax.buffer_donor = true}" if position in given else ""
+        arguments.append(f"%a{position}: {mlir_type(trace.types[id])}{attribute}")
+    if trace.floats:
+        arguments.append(f"%floats: tensor<{len(trace.floats)}xf64>")
+    if trace.ints:
+        arguments.append(f"%ints: tensor<{len(trace.ints)}xi64>")
+
+    lines: list[str] = []
+    functions: dict[int, Lowered] = {}
+    taken = {NUMBER_FLOAT: 0, NUMBER_INT: 0}
+    for position, node in enumerate(trace.nodes):
+        signature = node.signature
+        function = functions.get(signature.index)
+        if function is None:
+            function = functions[signature.index] = lowered(signature, platform)
+        operands = []
+        for id, type in zip(node.inputs, signature.inputs):
+            if id >= 0:
+                operands.append(names[id])
+            else:
+                operands.append(_number(lines, id, taken[id], len(trace.floats if id == NUMBER_FLOAT else trace.ints), type))
+                taken[id] += 1
+        count = len(signature.outputs)
+        result = f"%v{node.first}"
+        if count == 1:
+            names[node.first] = result
+        else:
+            names.update({node.first + i: f"{result}#{i}" for i in range(count)})
+        bound = f"{result} = " if count == 1 else f"{result}:{count} = " if count else ""
+        lines.append(
+            f"    {bound}func.call @{function.name}({', '.join(operands)}) : "
+            f"{_types(signature.inputs)} -> {_types(signature.outputs)}{_location(signature, node.source)}"
+        )
+    results = ", ".join(names[id] for id in outputs)
+    types = [trace.types[id] for id in outputs]
+    returned = f"    return {results} : {', '.join(map(mlir_type, types))}" if outputs else "    return"
+    return "\n".join(
+        [
+            "module @lazytpu attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32} {",
+            f"  func.func public @main({', '.join(arguments)}) -> {_types(types)} {{",
+            *lines,
+            returned,
+            "  }",
+            *(f.text for f in functions.values()),
+            "}",
+        ]
+    )
+
+
+def _number(lines: list[str], id: int, index: int, count: int, type: TensorType) -> str:
+    """Emit the extraction of one packed number; returns its name."""
+    pack, element = ("floats", "f64") if id == NUMBER_FLOAT else ("ints", "i64")
+    name = f"%{pack[0]}n{index}"
+    lines.append(
+        f"    {name}s = stablehlo.slice %{pack} [{index}:{index + 1}] : (tensor<{count}x{element}>) -> tensor<1x{element}>"
+    )
+    lines.append(f"    {name} = stablehlo.reshape {name}s : (tensor<1x{element}>) -> tensor<{element}>")
+    wanted = to_mlir(type.dtype)
+    if wanted == element:
+        return name
+    lines.append(f"    {name}c = stablehlo.convert {name} : (tensor<{element}>) -> tensor<{wanted}>")
+    return f"{name}c"
+
+
+def _location(signature: Signature, source: object) -> str:
+    if source is None:
+        return ""
+    file = source.file.replace("\\", "\\\\").replace('"', '\\"')  # type: ignore[attr-defined]
+    return f' loc("{signature.op}"("{file}":{source.line}:1))'  # type: ignore[attr-defined]

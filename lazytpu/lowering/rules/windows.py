@@ -1,0 +1,59 @@
+"""Windows onto cells: strided reads and writes, reinterpretation of bytes, and resizing.
+
+These ops are lazytpu's own; ATen's views record nothing until they are read.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from lazytpu import dtypes
+from lazytpu.lowering import windows
+from lazytpu.lowering.context import Context
+from lazytpu.lowering.registry import rule
+
+
+def reinterpret(x: jax.Array, dtype: np.dtype) -> jax.Array:
+    """The bytes of ``x`` as a flat array of ``dtype``, little-endian as on every host."""
+    dtype = np.dtype(dtype)
+    if x.dtype == dtype:
+        return x.reshape(-1)
+    flat = x.reshape(-1)
+    if flat.dtype == np.bool_:
+        flat = flat.astype(jnp.uint8)
+    elif jnp.issubdtype(flat.dtype, jnp.complexfloating):
+        flat = jnp.stack([flat.real, flat.imag], axis=-1).reshape(-1)
+    if dtype == np.bool_:
+        return reinterpret(flat, np.dtype(np.uint8)) != 0
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        part = np.dtype(np.float32 if dtype.itemsize == 8 else np.float64)
+        pairs = reinterpret(flat, part).reshape(-1, 2)
+        return lax.complex(pairs[:, 0], pairs[:, 1])
+    if flat.dtype.itemsize < dtype.itemsize:
+        flat = flat.reshape(-1, dtype.itemsize // flat.dtype.itemsize)
+    return lax.bitcast_convert_type(flat, dtype).reshape(-1)
+
+
+@rule("lazytpu::view")
+def view(ctx: Context, x: Any, size: Any, stride: Any, offset: int) -> Any:
+    dtype = ctx.dtype
+    return windows.read(x if x.dtype == dtype else reinterpret(x, dtype), size, stride, offset)
+
+
+@rule("lazytpu::view_write")
+def view_write(ctx: Context, x: Any, update: Any, size: Any, stride: Any, offset: int) -> Any:
+    whole = reinterpret(x, update.dtype) if x.dtype != update.dtype else x
+    written = windows.write(whole, jnp.broadcast_to(update, size), stride, offset)
+    dtype = dtypes.to_numpy(ctx.out.dtype)
+    return (written if written.dtype == dtype else reinterpret(written, dtype)).reshape(ctx.shape)
+
+
+@rule("lazytpu::resize")
+def resize(ctx: Context, x: Any) -> Any:
+    (count,) = ctx.shape
+    return x[:count] if count <= x.size else jnp.pad(x, (0, count - x.size))

@@ -1,0 +1,204 @@
+"""The trace being recorded, and when it is cut.
+
+One trace serves the whole process, since any thread may use any tensor; ``lock`` is held while it
+changes. A cut hands the trace to ``lazytpu.launch`` and starts a new one.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from lazytpu import counts
+from lazytpu.ir import NUMBER_FLOAT, NUMBER_INT, Signature, TensorType, Trace, Value
+from lazytpu.ir.source import library_code as _library_code
+from lazytpu.ir.source import is_library_code
+
+_getframe = sys._getframe
+lock: Any = threading.RLock()
+"""Held while the trace is read or changed."""
+
+trace = Trace()
+"""The trace being recorded."""
+
+last: Trace | None = None
+"""The trace that was cut last, without its buffers."""
+
+_eager_depth = 1 if os.environ.get("LAZYTPU_EAGER", "0") not in ("", "0") else 0
+_warned_lines: set[str] = set()
+_ZEROS: dict[TensorType, Signature] = {}
+
+MAX_NODES = int(os.environ.get("LAZYTPU_MAX_TRACE_OPS", "20000"))
+"""A trace of this many ops is cut wherever it stands."""
+LOOP_NODES = int(os.environ.get("LAZYTPU_MAX_LOOP_OPS", "1000"))
+"""A trace of this many ops is cut where the line that recorded its first op comes round again."""
+MAX_BYTES = int(os.environ.get("LAZYTPU_MAX_PENDING_BYTES", str(8 << 30)))
+"""A trace whose results would take this many bytes, were all of them kept, is cut."""
+
+
+class _ForkedLock:
+    """Stands in for the lock in a forked child, where the device's threads do not exist."""
+
+    def __enter__(self) -> None:
+        raise RuntimeError(
+            "Cannot use 'tpu' in a forked subprocess: the device belongs to the parent process. Keep DataLoader "
+            "workers and other forked children on CPU tensors and move batches to 'tpu' in the parent, or start "
+            "the child with the 'spawn' method."
+        )
+
+    def __exit__(self, *exc: object) -> None:
+        return None
+
+
+forked = False
+"""Whether this process is a forked child of one that used the device."""
+
+
+def mark_forked() -> None:
+    """Make every use of the device raise: called in a forked child."""
+    global lock, forked
+    lock = _ForkedLock()
+    forked = True
+
+
+def trace_with(value: Value) -> Trace:
+    """The current trace, with ``value`` among its ids."""
+    if value.epoch != trace.epoch:
+        _bind_leaf(value)
+    return trace
+
+
+def _bind_leaf(value: Value) -> int:
+    if value.buffer is not None:
+        return trace.add_leaf(value)
+    if value.error is not None:
+        raise value.error
+    return trace.define(value, _zeros(value.type))
+
+
+def _zeros(type: TensorType) -> Signature:
+    """The signature that gives memory nobody has written to its content."""
+    found = _ZEROS.get(type)
+    if found is None:
+        found = _ZEROS[type] = Signature("lazytpu::zeros", (), (), (type,), ())
+    return found
+
+
+def record(signature: Signature, inputs: Sequence[Value | float | int]) -> list[Value]:
+    """Record one op; ``inputs`` are values and numbers in the order of ``signature.inputs``."""
+    current = trace
+    epoch = current.epoch
+    ids = []
+    x: Any
+    for x in inputs:
+        kind = type(x)
+        if kind is Value:
+            ids.append(x.id if x.epoch == epoch else _bind_leaf(x))
+        elif kind is float:
+            current.floats.append(x)
+            ids.append(NUMBER_FLOAT)
+        else:
+            current.ints.append(x)
+            ids.append(NUMBER_INT)
+    frame: FrameType | None = _getframe(2)
+    while frame is not None:
+        code = frame.f_code
+        library = _library_code.get(code)
+        if library is None:
+            library = is_library_code(code)
+        if not library:
+            break
+        frame = frame.f_back
+    results = current.add_node(signature, tuple(ids), *((code, frame.f_lasti) if frame is not None else (None, 0)))
+    counts.counters["ops_recorded"] += 1
+    if _eager_depth:
+        cut("eager")
+    elif len(current.signatures) >= LOOP_NODES or current.nbytes > MAX_BYTES:
+        _bound(current)
+    return results
+
+
+def _bound(current: Trace) -> None:
+    """Cut a trace that has grown past its bound, at the end of a loop's turn if there is one."""
+    nodes = len(current)
+    if nodes < MAX_NODES and current.nbytes <= MAX_BYTES and current.sources[-2:] != current.sources[:2]:
+        return
+    source = current.source(nodes - 1)
+    line = str(source)
+    if line not in _warned_lines:
+        _warned_lines.add(line)
+        warnings.warn(
+            f"{line}: {nodes} ops ({current.nbytes / 2**20:.0f} MiB of results) recorded with no sync point; they are "
+            "run here to bound memory. Put lazytpu.sync() at the end of the loop body to choose the place yourself.",
+            stacklevel=2,
+        )
+    cut("bound")
+
+
+def cut(reason: str) -> None:
+    """Launch what has been recorded and start a new trace; returns without waiting.
+
+    An interrupt while compiling leaves the trace as it was, to be launched by the next cut.
+    """
+    with lock:
+        if not trace.signatures:
+            return
+        from lazytpu import launch
+
+        try:
+            launch.launch(trace)
+        except Exception:
+            _retire()
+            raise
+        _retire()
+        counts.add("cuts")
+        counts.add(f"cuts.{reason}")
+
+
+def _retire() -> None:
+    global trace, last
+    trace.retire()
+    last, trace = trace, Trace()
+
+
+def sync(wait: bool = False) -> None:
+    """Run everything recorded so far.
+
+    Args:
+        wait: if true, return only once the device has finished.
+
+    Errors of the device surface here when ``wait`` is true, with the user's line that recorded the op.
+    """
+    cut("sync")
+    if wait:
+        from lazytpu import launch
+
+        launch.wait_all()
+
+
+@contextmanager
+def eager() -> Iterator[None]:
+    """Within this context each op runs at once and errors are raised at the line that calls it."""
+    global _eager_depth
+    cut("eager")
+    _eager_depth += 1
+    try:
+        yield
+    finally:
+        _eager_depth -= 1
+
+
+def current_trace() -> Trace:
+    """The trace being recorded; ``print(lazytpu.current_trace())`` shows it and runs nothing."""
+    return trace
+
+
+def last_trace() -> Trace | None:
+    """The trace that was run last, to be printed; None before the first."""
+    return last

@@ -1,0 +1,1 @@
+"""PJRT: the client, device buffers, executables, and waiting for them."""

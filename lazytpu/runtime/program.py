@@ -1,0 +1,90 @@
+"""Compiled programs: compiling StableHLO text and launching the result.
+
+The raw execution path checks only byte sizes, so what reaches it is checked here or follows from
+the trace it was compiled from: as many arguments as leaves, each with the leaf's shape and dtype.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from lazytpu.runtime import compat
+from lazytpu.runtime.buffers import Buffer, usage
+from lazytpu.runtime.client import client
+
+MAX_IN_FLIGHT = 8
+"""Programs launched and not finished, at most: an emulated mesh deadlocks with more than 32."""
+
+_in_flight: deque[Any] = deque()
+
+
+class Program:
+    """One executable and what is needed to launch it."""
+
+    __slots__ = ("executable", "handlers", "sizes", "arguments", "memory")
+
+    def __init__(self, executable: Any, outputs: Sequence[tuple[tuple[int, ...], np.dtype]], arguments: int) -> None:
+        sharding = client().sharding
+        self.executable = executable
+        self.handlers = [compat.result_handler(shape, dtype, sharding) for shape, dtype in outputs]
+        self.sizes = [int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for shape, dtype in outputs]
+        self.arguments = arguments
+        self.memory = executable.get_compiled_memory_stats()
+
+    def temporary_bytes(self) -> int:
+        """Bytes the program takes on the device beyond its arguments and outputs; reused arguments count against it."""
+        return int(self.memory.temp_size_in_bytes - self.memory.alias_size_in_bytes)
+
+    def peak_bytes(self) -> int:
+        """Bytes on the device while the program runs: arguments, outputs and temporaries less what is reused."""
+        return int(self.memory.argument_size_in_bytes + self.memory.output_size_in_bytes) + self.temporary_bytes()
+
+    def launch(self, arguments: list[Any]) -> list[Buffer]:
+        """Start one execution; returns its outputs, which may not be ready yet."""
+        if len(arguments) != self.arguments:
+            raise RuntimeError(f"internal error: a program of {self.arguments} arguments was given {len(arguments)}")
+        while len(_in_flight) >= MAX_IN_FLIGHT:
+            _in_flight.popleft().block_until_ready()
+        outputs, token = compat.execute(self.executable, arguments, self.handlers)
+        _in_flight.append(token)
+        buffers = [Buffer(array, size) for array, size in zip(outputs, self.sizes)]
+        usage.note(self.temporary_bytes())
+        return buffers
+
+
+def wait_all() -> None:
+    """Wait until every launched program has finished; raises the first error met."""
+    while _in_flight:
+        _in_flight.popleft().block_until_ready()
+
+
+def compile_text(text: str, outputs: Sequence[tuple[tuple[int, ...], np.dtype]], arguments: int) -> Program:
+    """Compile StableHLO text; Ctrl-C is answered at once, the compile then ends in the background."""
+    where = client()
+    options = compat.compile_options([where.devices[0].id], {})
+    executable = _interruptible(lambda: compat.compile_module(text, where.devices[:1], options))
+    return Program(executable, outputs, arguments)
+
+
+def _interruptible(work: Callable[[], Any]) -> Any:
+    """Run ``work`` on a thread of its own, so that the caller can be interrupted while it waits."""
+    outcome: list[Any] = []
+
+    def run() -> None:
+        try:
+            outcome.append((work(), None))
+        except BaseException as error:  # the waiting thread raises it
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=run, name="lazytpu-compile", daemon=True)
+    thread.start()
+    thread.join()
+    result, error = outcome[0]
+    if error is not None:
+        raise error
+    return result
