@@ -75,6 +75,8 @@ def trace_with(value: Value) -> Trace:
 
 
 def _bind_leaf(value: Value) -> int:
+    if _captures:
+        return _captures[-1].take(value)
     if value.buffer is not None:
         return trace.add_leaf(value)
     if value.error is not None:
@@ -117,6 +119,8 @@ def record(signature: Signature, inputs: Sequence[Value | float | int]) -> list[
         frame = frame.f_back
     results = current.add_node(signature, tuple(ids), *((code, frame.f_lasti) if frame is not None else (None, 0)))
     counts.counters["ops_recorded"] += 1
+    if _captures:
+        return results
     if _eager_depth:
         cut("eager")
     elif len(current.signatures) >= LOOP_NODES or current.nbytes > MAX_BYTES:
@@ -147,6 +151,11 @@ def cut(reason: str) -> None:
     An interrupt while compiling leaves the trace as it was, to be launched by the next cut.
     """
     with lock:
+        if _captures:
+            raise RuntimeError(
+                f"the body of a recorded function ({_captures[-1].what}) needs a sync point ({reason}): a value cannot be "
+                "read on the host while the body is recorded. Compute with tensors instead, or move the read outside."
+            )
         if not trace.signatures:
             return
         from lazytpu import launch
@@ -165,6 +174,55 @@ def _retire() -> None:
     global trace, last
     trace.retire()
     last, trace = trace, Trace()
+
+
+class Capture:
+    """A region of the program recorded apart, into a trace of its own, as a function of its inputs.
+
+    Args:
+        what: the construct whose body this is, for error messages.
+
+    Values from outside that the body uses become inputs (``captured``) besides the declared ones.
+    Used as a context; nothing inside may be read on the host.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.trace = Trace()
+        self.captured: list[Value] = []
+        self._places: list[tuple[Value, int, int]] = []
+
+    def __enter__(self) -> Capture:
+        global trace
+        self._outer, trace = trace, self.trace
+        _captures.append(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        global trace
+        _captures.pop()
+        trace = self._outer
+        for value, epoch, id in reversed(self._places):
+            value.epoch, value.id = epoch, id
+
+    def input(self, type: TensorType) -> Value:
+        """A declared input of the function."""
+        value = Value(type, 0, -1)
+        self.trace.add_leaf(value)
+        return value
+
+    def trace_id(self, value: Value) -> int:
+        """The id of ``value`` within."""
+        return value.id if value.epoch == self.trace.epoch else self.take(value)
+
+    def take(self, value: Value) -> int:
+        """Make a value from outside an input; returns its id within."""
+        self._places.append((value, value.epoch, value.id))
+        self.captured.append(value)
+        return self.trace.add_leaf(value)
+
+
+_captures: list[Capture] = []
 
 
 def sync(wait: bool = False) -> None:
