@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lazytpu import counts, dtypes
-from lazytpu.cache import LRU, Key, key_of
+from lazytpu.cache import LRU, Key, key_of, why
 from lazytpu.errors import DeviceError
 from lazytpu.ir import NUMBER_FLOAT, NUMBER_INT, Node, Trace, Value
+from lazytpu.ir.source import user_source
 from lazytpu.lowering.module import compose
 from lazytpu.runtime import buffers, program
 from lazytpu.runtime.client import client
@@ -33,20 +34,47 @@ def launch(trace: Trace) -> None:
         return
     donated = _donated(trace)
     try:
-        compiled = program_for(trace, trace.outputs, donated)
+        compiled = program_for(trace, trace.outputs, donated, site=str(user_source()))
     except Exception as error:
         _run_one_by_one(trace, live, error)
         return
     arguments = _arguments(trace)
     outputs = compiled.launch(arguments)
     counts.counters["executions"] += 1
+    if compiled.checks:
+        _unread.append((compiled, outputs.pop()))
+        if len(_unread) > 64:
+            raise_failed_checks()
     for value, buffer in zip(live, outputs):
         value.buffer = buffer
         value.epoch = 0
 
 
-def program_for(trace: Trace, outputs: Sequence[int], donated: Sequence[int]) -> program.Program:
-    """The program of ``trace``, from the cache or compiled now."""
+class _Check(NamedTuple):
+    """What one flag of a program checks: the op that was recorded and what it demands."""
+
+    node: Node
+    message: str
+
+
+_unread: list[tuple[program.Program, buffers.Buffer]] = []
+
+
+def raise_failed_checks() -> None:
+    """Raise what the flags of launched programs say, the first failure first; waits for those programs."""
+    while _unread:
+        compiled, flags = _unread.pop(0)
+        held = np.asarray(flags.array)
+        if not held.all():
+            check = compiled.checks[int(held.argmin())]
+            _unread.clear()
+            raise IndexError(f"{check.message} (in {check.node.signature.op}, recorded at {check.node.source})")
+
+
+def program_for(
+    trace: Trace, outputs: Sequence[int], donated: Sequence[int], site: str | None = None
+) -> program.Program:
+    """The program of ``trace``, from the cache or compiled now; ``site`` is the user's line that cut it."""
     where = client()
     key = key_of(trace, outputs, donated, (where.platform, where.devices[0].id))
     found = programs.get(key)
@@ -54,11 +82,16 @@ def program_for(trace: Trace, outputs: Sequence[int], donated: Sequence[int]) ->
         counts.counters["cache_hits"] += 1
         return found
     counts.counters["cache_misses"] += 1
+    if site is not None:
+        why.note_miss(trace, key, site)
     started = time.perf_counter()
-    text = compose(trace, outputs, donated, where.platform)
-    types = [trace.types[id] for id in outputs]
+    module = compose(trace, outputs, donated, where.platform)
+    types = [(trace.types[id].shape, dtypes.to_numpy(trace.types[id].dtype)) for id in outputs]
+    if module.checks:
+        types.append(((len(module.checks),), np.dtype(bool)))
     arguments = len(trace.leaves) + bool(trace.floats) + bool(trace.ints)
-    compiled = program.compile_text(text, [(t.shape, dtypes.to_numpy(t.dtype)) for t in types], arguments)
+    compiled = program.compile_text(module.text, types, arguments)
+    compiled.checks = [_Check(trace.nodes[position], message) for position, message in module.checks]
     counts.counters["compiles"] += 1
     counts.counters["compile_seconds"] += time.perf_counter() - started
     programs.put(key, compiled)
@@ -125,7 +158,12 @@ def _alone(trace: Trace, node: Node, ready: dict[int, Any], taken: dict[int, int
 
 
 def to_numpy(value: Value) -> np.ndarray:
-    """The content of a value that has a buffer; waits for it."""
+    """The content of a value that has a buffer; waits for it.
+
+    Raises:
+        IndexError: an op launched so far met an index out of range.
+    """
+    raise_failed_checks()
     try:
         return np.asarray(value.buffer.array)
     except Exception as reason:
@@ -139,3 +177,4 @@ def wait_all() -> None:
         program.wait_all()
     except Exception as reason:
         raise DeviceError(f"a program failed on the device: {reason}") from reason
+    raise_failed_checks()

@@ -57,14 +57,18 @@ class _ForkedLock:
 
 
 forked = False
-"""Whether this process is a forked child of one that used the device."""
+"""Whether this process is a forked child of one that had started the device."""
 
 
-def mark_forked() -> None:
-    """Make every use of the device raise: called in a forked child."""
-    global lock, forked
-    lock = _ForkedLock()
-    forked = True
+def after_fork() -> None:
+    """In a forked child: a device that the parent had started raises when used, one it had not is the child's own."""
+    global lock, forked, trace
+    from lazytpu.runtime.client import started
+
+    if started():
+        lock, forked, trace = _ForkedLock(), True, Trace()
+    else:
+        lock = threading.RLock()
 
 
 def trace_with(value: Value) -> Trace:

@@ -44,7 +44,7 @@ def is_library_code(code: CodeType) -> bool:
     known = library_code.get(code)
     if known is None:
         name = code.co_filename
-        known = name.startswith(_PACKAGE_ROOTS) or name.startswith("<frozen") or name == "<string>"
+        known = name.startswith((*_PACKAGE_ROOTS, "<frozen", "<eval_with_key"))
         library_code[code] = known
     return known
 

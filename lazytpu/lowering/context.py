@@ -31,6 +31,7 @@ class Context:
         self.ins = signature.inputs
         self.platform = platform
         self.key: Any = None
+        self.checks: list[tuple[Any, str]] = []
 
     @property
     def out(self) -> TensorType:
@@ -83,6 +84,19 @@ class Context:
         for t in tensors:
             kind = t.dtype if kind is None else torch.promote_types(kind, t.dtype)
         return kind
+
+    def require(self, ok: Any, message: str) -> None:
+        """Have the program check that ``ok`` (bools of any shape) holds everywhere.
+
+        The outcome is one flag of the program, read at the next wait, where ``message`` is raised as
+        an IndexError with the op and the user's line. It costs one small reduction on the device.
+        """
+        self.checks.append((jnp.all(ok), message))
+
+    def require_indices(self, index: Any, size: int) -> None:
+        """Have the program check that ``index`` is in [-size, size), as CPU does at once."""
+        if index.size:
+            self.require((index >= -size) & (index < size), f"index out of range for dimension with size {size}")
 
     def promoted(self, *operands: Any) -> list[jax.Array]:
         """The operands cast to the common dtype."""

@@ -19,13 +19,18 @@ _SYMBOL = re.compile(r"@([\w.$-]+)")
 
 
 class Lowered:
-    """The StableHLO functions of one signature: ``name`` is the entry among those in ``text``."""
+    """The StableHLO functions of one signature: ``name`` is the entry among those in ``text``.
 
-    __slots__ = ("name", "text")
+    Where ``check`` is a message, the entry has one more result: a flag that is false where the
+    op's inputs break what the message says.
+    """
 
-    def __init__(self, name: str, text: str) -> None:
+    __slots__ = ("name", "text", "check")
+
+    def __init__(self, name: str, text: str, check: str | None) -> None:
         self.name = name
         self.text = text
+        self.check = check
 
 
 def lowered(signature: Signature, platform: str) -> Lowered:
@@ -44,8 +49,11 @@ def _fill(template: Any, arrays: list[Any]) -> Any:
     return template
 
 
-def function_of(signature: Signature, platform: str) -> Any:
-    """A JAX function from the signature's inputs to a tuple of its outputs."""
+def function_of(signature: Signature, platform: str, checks: list[str] | None = None) -> Any:
+    """A JAX function from the signature's inputs to a tuple of its outputs.
+
+    Where ``checks`` is a list, a check of the rule is appended to it, and its flag is one more output.
+    """
     rule = RULES[signature.op]
 
     def apply(*arrays: Any) -> tuple[Any, ...]:
@@ -59,7 +67,11 @@ def function_of(signature: Signature, platform: str) -> Any:
         results = [r for r in results if r is not None]
         if len(results) != len(signature.outputs):
             raise TypeError(f"the rule of {signature.op} gave {len(results)} results, not {len(signature.outputs)}")
-        return tuple(_conform(signature, r, out) for r, out in zip(results, signature.outputs))
+        outputs = tuple(_conform(signature, r, out) for r, out in zip(results, signature.outputs))
+        if checks is None or not context.checks:
+            return outputs
+        checks.append(context.checks[0][1])
+        return (*outputs, jnp.stack([flag for flag, _ in context.checks]).all())
 
     return apply
 
@@ -93,14 +105,15 @@ def _key(seed: Any, offset: Any) -> Any:
 def _lower(signature: Signature, platform: str) -> Lowered:
     arguments = [jax.ShapeDtypeStruct(t.shape, dtypes.to_numpy(t.dtype)) for t in signature.inputs]
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"), jax.default_matmul_precision(None):
-        program = jax.jit(function_of(signature, platform), keep_unused=True)
+        checks: list[str] = []
+        program = jax.jit(function_of(signature, platform, checks), keep_unused=True)
         text = program.trace(*arguments).lower(lowering_platforms=(_XLA_PLATFORM[platform],)).as_text()
     prefix = f"f{signature.index}"
     names = {name: f"{prefix}_{name}" for name in _FUNCTION.findall(text)}
     names["main"] = prefix
     body = text[text.index("func.func") : text.rindex("}")]
     body = _SYMBOL.sub(lambda m: "@" + names.get(m.group(1), m.group(1)), body)
-    return Lowered(prefix, body.replace("func.func public", "func.func private", 1))
+    return Lowered(prefix, body.replace("func.func public", "func.func private", 1), checks[0] if checks else None)
 
 
 _XLA_PLATFORM = {"cpu": "cpu", "gpu": "cuda", "tpu": "tpu"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from lazytpu.dtypes import to_mlir
 from lazytpu.ir import NUMBER_FLOAT, NUMBER_INT, Signature, TensorType, Trace
@@ -19,12 +20,20 @@ def _types(types: Sequence[TensorType]) -> str:
     return "(" + ", ".join(map(mlir_type, types)) + ")"
 
 
-def compose(trace: Trace, outputs: Sequence[int], donated: Sequence[int], platform: str) -> str:
+class Module(NamedTuple):
+    """A module's text, and what its flags check: for each, the op's position in the trace and the message."""
+
+    text: str
+    checks: list[tuple[int, str]]
+
+
+def compose(trace: Trace, outputs: Sequence[int], donated: Sequence[int], platform: str) -> Module:
     """The module of ``trace`` as StableHLO text.
 
     Its entry takes the leaves in order, then the float numbers as one ``tensor<Nxf64>`` and the
     integers as one ``tensor<Nxi64>`` where there are any, and returns the values ``outputs`` (ids).
-    ``donated`` are positions among the leaves whose memory XLA may reuse.
+    ``donated`` are positions among the leaves whose memory XLA may reuse. Where ops have checks,
+    their flags are one more result, a ``tensor<Nxi1>``.
     """
     names: dict[int, str] = {}
     arguments = []
@@ -40,6 +49,8 @@ def compose(trace: Trace, outputs: Sequence[int], donated: Sequence[int], platfo
 
     lines: list[str] = []
     functions: dict[int, Lowered] = {}
+    checks: list[tuple[int, str]] = []
+    flags: list[str] = []
     taken = {NUMBER_FLOAT: 0, NUMBER_INT: 0}
     for position, node in enumerate(trace.nodes):
         signature = node.signature
@@ -53,31 +64,41 @@ def compose(trace: Trace, outputs: Sequence[int], donated: Sequence[int], platfo
             else:
                 operands.append(_number(lines, id, taken[id], len(trace.floats if id == NUMBER_FLOAT else trace.ints), type))
                 taken[id] += 1
-        count = len(signature.outputs)
+        results = [mlir_type(t) for t in signature.outputs]
+        if function.check is not None:
+            results.append("tensor<i1>")
         result = f"%v{node.first}"
-        if count == 1:
-            names[node.first] = result
-        else:
-            names.update({node.first + i: f"{result}#{i}" for i in range(count)})
-        bound = f"{result} = " if count == 1 else f"{result}:{count} = " if count else ""
+        count = len(results)
+        bound = [result] if count == 1 else [f"{result}#{i}" for i in range(count)]
+        names.update(zip(range(node.first, node.first + len(signature.outputs)), bound))
+        if function.check is not None:
+            checks.append((position, function.check))
+            flags.append(bound[-1])
+        left = f"{result} = " if count == 1 else f"{result}:{count} = " if count else ""
         lines.append(
-            f"    {bound}func.call @{function.name}({', '.join(operands)}) : "
-            f"{_types(signature.inputs)} -> {_types(signature.outputs)}{_location(signature, node.source)}"
+            f"    {left}func.call @{function.name}({', '.join(operands)}) : "
+            f"{_types(signature.inputs)} -> ({', '.join(results)}){_location(signature, node.source)}"
         )
-    results = ", ".join(names[id] for id in outputs)
-    types = [trace.types[id] for id in outputs]
-    returned = f"    return {results} : {', '.join(map(mlir_type, types))}" if outputs else "    return"
-    return "\n".join(
-        [
-            "module @lazytpu attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32} {",
-            f"  func.func public @main({', '.join(arguments)}) -> {_types(types)} {{",
-            *lines,
-            returned,
-            "  }",
-            *(f.text for f in functions.values()),
-            "}",
-        ]
-    )
+    returned = [names[id] for id in outputs]
+    types = [mlir_type(trace.types[id]) for id in outputs]
+    if flags:
+        lines.extend(f"    %k{i} = stablehlo.reshape {flag} : (tensor<i1>) -> tensor<1xi1>" for i, flag in enumerate(flags))
+        pieces = ", ".join(f"%k{i}" for i in range(len(flags)))
+        of = ", ".join(["tensor<1xi1>"] * len(flags))
+        lines.append(f"    %flags = stablehlo.concatenate {pieces}, dim = 0 : ({of}) -> tensor<{len(flags)}xi1>")
+        returned.append("%flags")
+        types.append(f"tensor<{len(flags)}xi1>")
+    end = f"    return {', '.join(returned)} : {', '.join(types)}" if returned else "    return"
+    text = [
+        "module @lazytpu attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32} {",
+        f"  func.func public @main({', '.join(arguments)}) -> ({', '.join(types)}) {{",
+        *lines,
+        end,
+        "  }",
+        *(f.text for f in functions.values()),
+        "}",
+    ]
+    return Module("\n".join(text), checks)
 
 
 def _number(lines: list[str], id: int, index: int, count: int, type: TensorType) -> str:

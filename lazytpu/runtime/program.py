@@ -24,9 +24,12 @@ _in_flight: deque[Any] = deque()
 
 
 class Program:
-    """One executable and what is needed to launch it."""
+    """One executable and what is needed to launch it.
 
-    __slots__ = ("executable", "handlers", "sizes", "arguments", "memory")
+    ``checks`` describe the flags that its last output holds, if there are any.
+    """
+
+    __slots__ = ("executable", "handlers", "sizes", "arguments", "memory", "checks")
 
     def __init__(self, executable: Any, outputs: Sequence[tuple[tuple[int, ...], np.dtype]], arguments: int) -> None:
         sharding = client().sharding
@@ -34,6 +37,7 @@ class Program:
         self.handlers = [compat.result_handler(shape, dtype, sharding) for shape, dtype in outputs]
         self.sizes = [int(np.prod(shape, dtype=np.int64)) * dtype.itemsize for shape, dtype in outputs]
         self.arguments = arguments
+        self.checks: list[Any] = []
         self.memory = executable.get_compiled_memory_stats()
 
     def temporary_bytes(self) -> int:
