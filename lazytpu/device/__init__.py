@@ -1,0 +1,1 @@
+"""What PyTorch expects of an accelerator: ``torch.tpu``, generators, streams, autocast, serialization."""
