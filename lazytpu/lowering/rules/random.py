@@ -8,18 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lazytpu.lowering import draws
+from lazytpu.lowering import draws, prng
 from lazytpu.lowering.context import Context, opmath
 from lazytpu.lowering.registry import rule
 
 
 def _is_float(dtype: np.dtype) -> bool:
     return jnp.issubdtype(dtype, jnp.floating)
-
-
-def _nan_where(condition: Any, x: Any) -> Any:
-    """A parameter that CPU would refuse shows as NaN: checking it would wait for the device."""
-    return jnp.where(condition, jnp.nan, x) if jnp.issubdtype(x.dtype, jnp.inexact) else x
 
 
 @rule("uniform", numbers=("from", "to"), random=True)
@@ -46,8 +41,9 @@ def normal(ctx: Context, self: Any, mean: Any, std: Any, generator: Any) -> Any:
 
 @rule("normal.Tensor_Tensor", "normal.Tensor_float", "normal.float_Tensor", numbers=("mean", "std"), random=True)
 def normal_tensor(ctx: Context, mean: Any, std: Any, generator: Any) -> Any:
+    ctx.require(std >= 0, "normal expects all elements of std >= 0.0", RuntimeError)
     drawn = draws.normal(ctx.key, ctx.shape, ctx.dtype)
-    return _nan_where(std < 0, drawn * std.astype(drawn.dtype) + mean.astype(drawn.dtype))
+    return drawn * std.astype(drawn.real.dtype) + mean.astype(drawn.dtype)
 
 
 @rule("log_normal", numbers=("mean", "std"), random=True)
@@ -65,8 +61,15 @@ def cauchy(ctx: Context, self: Any, median: Any, sigma: Any, generator: Any) -> 
 @rule("exponential", numbers=("lambd",), random=True)
 def exponential(ctx: Context, self: Any, lambd: Any, generator: Any) -> Any:
     u = draws.open_unit(ctx.key, ctx.shape, ctx.dtype)
-    drawn = (-jnp.log(u) / lambd.astype(u.dtype)).astype(ctx.dtype)
-    return jnp.maximum(drawn, jnp.finfo(ctx.dtype).tiny)  # users divide by it
+    return _positive(-jnp.log(u) / lambd.astype(u.dtype), ctx.dtype)
+
+
+def _positive(x: Any, dtype: np.dtype) -> Any:
+    """``x`` as ``dtype``, with what underflows kept above zero: users divide by it and take its logarithm."""
+    info = jnp.finfo(dtype)
+    # float16's subnormal numbers are common and kept; in wider dtypes the chip flushes them to zero.
+    least = info.smallest_subnormal if dtype == np.float16 else info.tiny
+    return jnp.where(x <= least, least, x).astype(dtype)
 
 
 @rule("geometric", numbers=("p",), random=True)
@@ -78,7 +81,7 @@ def geometric(ctx: Context, self: Any, p: Any, generator: Any) -> Any:
 
 def _largest(dtype: np.dtype) -> int:
     """The largest number that ``random_`` draws for ``dtype`` when it is given no end."""
-    if dtype == bool:
+    if dtype == np.bool_:
         return 1
     if _is_float(dtype):
         return 1 << draws.digits(dtype)
@@ -130,9 +133,8 @@ def _representable(low: Any, to: Any, dtype: np.dtype) -> tuple[Any, Any]:
 
 def _bernoulli(ctx: Context, p: Any) -> Any:
     math = opmath(p.dtype)
-    p = jnp.broadcast_to(p, ctx.shape).astype(math)
-    drawn = (draws.unit(ctx.key, ctx.shape, math) < p).astype(ctx.dtype)
-    return _nan_where(~((p >= 0) & (p <= 1)), drawn)
+    ctx.require((p >= 0) & (p <= 1), "Expected p_in >= 0 && p_in <= 1 to be true, but got false.", RuntimeError)
+    return draws.unit(ctx.key, ctx.shape, math) < jnp.broadcast_to(p, ctx.shape).astype(math)
 
 
 @rule("bernoulli", random=True)
@@ -159,6 +161,8 @@ def randperm(ctx: Context, n: int, generator: Any, out: Any) -> Any:
 @rule("multinomial", random=True)
 def multinomial(ctx: Context, self: Any, num_samples: int, replacement: bool, generator: Any) -> Any:
     weights = self.astype(opmath(self.dtype))
+    ok = jnp.all((weights >= 0) & (weights < jnp.inf)) & jnp.all(jnp.any(weights > 0, axis=-1))
+    ctx.require(ok, "invalid multinomial distribution: an inf, nan or negative weight, or a row that sums to 0", RuntimeError)
     if replacement and num_samples > 1:
         return _by_inversion(ctx, weights)
     # Exponential race: the categories with the largest log(weight / exponential); no weight, no chance.
@@ -181,36 +185,24 @@ def _by_inversion(ctx: Context, weights: Any) -> Any:
     return search(sums, u) if sums.ndim == 1 else jax.vmap(search)(sums, u)
 
 
-@rule("lazytpu::multinomial_problem")
-def multinomial_problem(ctx: Context, weights: Any) -> Any:
-    """0 for weights that can be drawn from, 1 where one is negative or not finite, 2 where a row has none."""
-    weights = weights.astype(opmath(weights.dtype))
-    bad = ~jnp.all((weights >= 0) & (weights < jnp.inf))
-    empty = jnp.any(jnp.all(weights == 0, axis=-1))
-    return jnp.where(bad, 1, jnp.where(empty, 2, 0))
-
-
 @rule("poisson", random=True)
 def poisson(ctx: Context, self: Any, generator: Any) -> Any:
-    rate = self.astype(opmath(self.dtype))
-    drawn = jax.random.poisson(ctx.key, jnp.where(rate >= 0, rate, 0), dtype=jnp.int64)
-    return _nan_where(~(rate >= 0), drawn.astype(rate.dtype))
+    ctx.require(self >= 0, "invalid Poisson rate, expected rate to be non-negative", RuntimeError)
+    return jax.random.poisson(prng.threefry_key(ctx.key), self.astype(opmath(self.dtype)), dtype=jnp.int64)
 
 
 @rule("binomial", random=True)
 def binomial(ctx: Context, count: Any, prob: Any, generator: Any) -> Any:
     math = opmath(ctx.dtype)
     count, prob = (jnp.broadcast_to(x, ctx.shape).astype(math) for x in (count, prob))
-    refused = ~((count >= 0) & (prob >= 0) & (prob <= 1))
-    n, p = jnp.where(refused, 0, count), jnp.where(refused, 0, prob)
-    drawn = jax.random.binomial(ctx.key, n, p, dtype=math)
-    return _nan_where(refused, jnp.where(p == 0, 0, jnp.where(p == 1, n, drawn)))
+    ctx.require((count >= 0) & (prob >= 0) & (prob <= 1), "binomial expects count >= 0 and 0 <= prob <= 1", RuntimeError)
+    drawn = jax.random.binomial(ctx.key, count, prob, dtype=math)
+    return jnp.where(prob == 0, 0, jnp.where(prob == 1, count, drawn))
 
 
 @rule("_standard_gamma", random=True)
 def standard_gamma(ctx: Context, self: Any, generator: Any) -> Any:
-    drawn = jnp.exp(draws.gamma(ctx.key, self.astype(opmath(self.dtype))))
-    return jnp.where(jnp.isnan(drawn), drawn, jnp.maximum(drawn, jnp.finfo(ctx.dtype).tiny))
+    return _positive(jnp.exp(draws.gamma(ctx.key, self.astype(opmath(self.dtype)))), ctx.dtype)
 
 
 @rule("_standard_gamma_grad")
