@@ -19,11 +19,13 @@ from lazytpu.lowering.registry import rule
 
 
 def reinterpret(x: jax.Array, dtype: np.dtype) -> jax.Array:
-    """The bytes of ``x`` as a flat array of ``dtype``, little-endian as on every host."""
+    """The bytes of ``x`` as a flat array of ``dtype``, little-endian as on every host; zeros fill up the last element."""
     dtype = np.dtype(dtype)
     if x.dtype == dtype:
         return x.reshape(-1)
     flat = x.reshape(-1)
+    if flat.dtype.itemsize < dtype.itemsize:
+        flat = jnp.pad(flat, (0, -flat.size % (dtype.itemsize // flat.dtype.itemsize)))
     if flat.dtype == np.bool_:
         flat = flat.astype(jnp.uint8)
     elif jnp.issubdtype(flat.dtype, jnp.complexfloating):
@@ -50,7 +52,17 @@ def view_write(ctx: Context, x: Any, update: Any, size: Any, stride: Any, offset
     whole = reinterpret(x, update.dtype) if x.dtype != update.dtype else x
     written = windows.write(whole, jnp.broadcast_to(update, size), stride, offset)
     dtype = dtypes.to_numpy(ctx.out.dtype)
-    return (written if written.dtype == dtype else reinterpret(written, dtype)).reshape(ctx.shape)
+    return (written if written.dtype == dtype else reinterpret(written, dtype)[: x.size]).reshape(ctx.shape)
+
+
+@rule("lazytpu::conj")
+def conj(ctx: Context, x: Any) -> Any:
+    return x.conj()
+
+
+@rule("lazytpu::neg")
+def neg(ctx: Context, x: Any) -> Any:
+    return -x
 
 
 @rule("lazytpu::resize")
