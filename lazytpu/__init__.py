@@ -7,6 +7,7 @@ programs; where no TPU is attached, XLA's CPU client plays the chips.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from typing import Any as _Any
 
 import torch as _torch
 
@@ -21,7 +22,19 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["LazyStorage", "LazyTensor", "current_trace", "eager", "last_trace", "later", "metrics", "reset_metrics", "sync"]
+__all__ = [
+    "LazyStorage",
+    "LazyTensor",
+    "current_trace",
+    "eager",
+    "from_jax",
+    "last_trace",
+    "later",
+    "metrics",
+    "reset_metrics",
+    "sync",
+    "to_jax",
+]
 
 
 def later(tensor: _torch.Tensor) -> _Later:
@@ -31,9 +44,21 @@ def later(tensor: _torch.Tensor) -> _Later:
     return make(tensor)
 
 
-def _autoload() -> None:
-    """What PyTorch's ``torch.backends`` entry point calls: importing this module did the work."""
+def to_jax(tensor: _torch.Tensor) -> _Any:
+    """The content of a tensor as a ``jax.Array``: a snapshot that later ops do not change, no copy."""
+    from lazytpu.device.interop import to_jax as make
+
+    return make(tensor)
 
 
-_register()
+def from_jax(array: _Any) -> _torch.Tensor:
+    """A tensor on ``tpu`` with the content of a ``jax.Array``, without a copy where it is on the same chip."""
+    from lazytpu.device.interop import from_jax as make
+
+    return make(array)
+
+
+# While ``import torch`` is still running, its entry point registers the device, and never fails.
+if not getattr(_torch.__spec__, "_initializing", False):
+    _register()
 

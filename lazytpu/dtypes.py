@@ -28,6 +28,9 @@ _TABLE: list[tuple[torch.dtype, type, str]] = [
     (torch.float8_e5m2fnuz, ml_dtypes.float8_e5m2fnuz, "f8E5M2FNUZ"),
 ]
 
+SUPPORTED: tuple[torch.dtype, ...] = tuple(t for t, _, _ in _TABLE)
+"""The dtypes that ``tpu`` carries."""
+
 _NUMPY = {t: np.dtype(n) for t, n, _ in _TABLE}
 _TORCH = {np.dtype(n): t for t, n, _ in _TABLE}
 _MLIR = {t: m for t, _, m in _TABLE}

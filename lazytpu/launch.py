@@ -11,8 +11,10 @@ import numpy as np
 from lazytpu import counts, dtypes
 from lazytpu.cache import LRU, Key, key_of, why
 from lazytpu.errors import DeviceError
-from lazytpu.ir import NUMBER_FLOAT, NUMBER_INT, Node, Trace, Value
+from lazytpu.ir import Node, Trace, Value
 from lazytpu.ir.source import user_source
+from lazytpu.ir.split import split
+from lazytpu.lowering.context import Check
 from lazytpu.lowering.module import compose
 from lazytpu.runtime import buffers, program
 from lazytpu.runtime.client import client
@@ -32,19 +34,50 @@ def launch(trace: Trace) -> None:
     trace.outputs = tuple(v.id for v in live)
     if not live:
         return
-    donated = _donated(trace)
     try:
-        compiled = program_for(trace, trace.outputs, donated, site=str(user_source()))
-    except Exception as error:
-        _run_one_by_one(trace, live, error)
-        return
-    arguments = _arguments(trace)
-    outputs = compiled.launch(arguments)
+        outputs = _run(trace, trace.outputs, _donated(trace), site=str(user_source()))
+    except program.CompileError as error:
+        outputs = _run_one_by_one(trace, live, error)
+    _settle(live, outputs)
+
+
+def launch_pieces(trace: Trace, positions: Sequence[int]) -> None:
+    """Run ``trace`` as one program for each stretch between ``positions``; returns without waiting.
+
+    The turns of a loop are equal stretches and so one program, compiled once.
+    """
+    live = trace.live()
+    trace.outputs = tuple(v.id for v in live)
+    ready = dict(trace.leaves)
+    held = {id for id, _ in trace.leaves if trace.refs[id]() is not None}
+    for piece in split(trace, positions, trace.outputs):
+        part, inputs = piece.trace, piece.inputs
+        part.leaves = [(id, ready[outer]) for (id, _), outer in zip(part.leaves, inputs)]
+        spent = [i for i in piece.last_use if inputs[i] not in held]
+        donated = [i for i in spent if not ready[inputs[i]].exported]
+        if piece.outputs:
+            results = _run(part, [id for _, id in piece.outputs], donated)
+            ready.update(zip((id for id, _ in piece.outputs), results))
+        for i in spent:
+            ready.pop(inputs[i])
+        part.leaves = []
+    _settle(live, [ready[v.id] for v in live])
+
+
+def _run(trace: Trace, outputs: Sequence[int], donated: Sequence[int], site: str | None = None) -> list[buffers.Buffer]:
+    """Launch the program of ``trace``; returns the buffers of ``outputs``."""
+    compiled = program_for(trace, outputs, donated, site)
+    results = compiled.launch(_arguments(trace))
     counts.counters["executions"] += 1
     if compiled.checks:
-        _unread.append((compiled, outputs.pop()))
+        _unread.append((compiled, results.pop()))
         if len(_unread) > 64:
             raise_failed_checks()
+    return results
+
+
+def _settle(live: list[Value], outputs: Sequence[buffers.Buffer | None]) -> None:
+    """Give each live value its buffer."""
     for value, buffer in zip(live, outputs):
         value.buffer = buffer
         value.epoch = 0
@@ -54,7 +87,7 @@ class _Check(NamedTuple):
     """What one flag of a program checks: the op that was recorded and what it demands."""
 
     node: Node
-    message: str
+    demand: Check
 
 
 _unread: list[tuple[program.Program, buffers.Buffer]] = []
@@ -68,7 +101,7 @@ def raise_failed_checks() -> None:
         if not held.all():
             check = compiled.checks[int(held.argmin())]
             _unread.clear()
-            raise IndexError(f"{check.message} (in {check.node.signature.op}, recorded at {check.node.source})")
+            raise check.demand.error(f"{check.demand.message} (in {check.node.signature.op}, recorded at {check.node.source})")
 
 
 def program_for(
@@ -84,17 +117,25 @@ def program_for(
     counts.counters["cache_misses"] += 1
     if site is not None:
         why.note_miss(trace, key, site)
+    try:
+        compiled = _compile(trace, outputs, donated, where.platform)
+    except Exception as reason:
+        raise program.CompileError(str(reason)) from reason
+    programs.put(key, compiled)
+    return compiled
+
+
+def _compile(trace: Trace, outputs: Sequence[int], donated: Sequence[int], platform: str) -> program.Program:
     started = time.perf_counter()
-    module = compose(trace, outputs, donated, where.platform)
+    module = compose(trace, outputs, donated, platform)
     types = [(trace.types[id].shape, dtypes.to_numpy(trace.types[id].dtype)) for id in outputs]
     if module.checks:
         types.append(((len(module.checks),), np.dtype(bool)))
     arguments = len(trace.leaves) + bool(trace.floats) + bool(trace.ints)
     compiled = program.compile_text(module.text, types, arguments)
-    compiled.checks = [_Check(trace.nodes[position], message) for position, message in module.checks]
+    compiled.checks = [_Check(trace.nodes[position], demand) for position, demand in module.checks]
     counts.counters["compiles"] += 1
     counts.counters["compile_seconds"] += time.perf_counter() - started
-    programs.put(key, compiled)
     return compiled
 
 
@@ -112,56 +153,43 @@ def _arguments(trace: Trace) -> list[Any]:
     return arguments
 
 
-def _run_one_by_one(trace: Trace, live: list[Value], error: Exception) -> None:
-    """Find the op that fails by running each alone; everything that does not need it still gets done."""
-    ready: dict[int, buffers.Buffer] = {id: buffer for id, buffer in trace.leaves}
+def _run_one_by_one(trace: Trace, live: list[Value], error: Exception) -> list[buffers.Buffer | None]:
+    """Find the op that fails by running each alone; everything that does not need it still gets done.
+
+    Raises:
+        DeviceError: of the first op that failed, once all others have run and ``live`` is settled.
+    """
+    ready = dict(trace.leaves)
     failed: dict[int, DeviceError] = {}
     first: DeviceError | None = None
-    taken = {NUMBER_FLOAT: 0, NUMBER_INT: 0}
-    for node in trace.nodes:
-        alone = _alone(trace, node, ready, taken)
-        cause = next((failed[id] for id in node.inputs if id in failed), None)
-        ids = range(node.first, node.first + len(node.signature.outputs))
+    nodes = trace.nodes
+    for node, piece in zip(nodes, split(trace, range(1, len(nodes)), [v.id for v in live])):
+        cause = next((failed[id] for id in piece.inputs if id in failed), None)
         if cause is None:
+            part = piece.trace
+            part.leaves = [(id, ready[outer]) for (id, _), outer in zip(part.leaves, piece.inputs)]
             try:
-                local = range(len(alone.leaves), len(alone.leaves) + len(ids))
-                results = program_for(alone, local, ()).launch(_arguments(alone))
-                ready.update(zip(ids, results))
+                results = _run(part, [id for _, id in piece.outputs], ())
+                ready.update(zip((id for id, _ in piece.outputs), results))
                 continue
             except Exception as reason:
                 cause = DeviceError.of(node, reason)
                 first = first or cause
-        failed.update(dict.fromkeys(ids, cause))
+        failed.update(dict.fromkeys((id for id, _ in piece.outputs), cause))
+    outputs = [ready.get(v.id) for v in live]
+    if first is None:
+        return outputs
     for value in live:
-        value.epoch = 0
-        value.buffer = ready.get(value.id)
         value.error = failed.get(value.id)
-    raise first or error
-
-
-def _alone(trace: Trace, node: Node, ready: dict[int, Any], taken: dict[int, int]) -> Trace:
-    """A trace of this one op, its inputs as leaves."""
-    alone = Trace()
-    inputs = []
-    for id in node.inputs:
-        if id == NUMBER_FLOAT:
-            alone.floats.append(trace.floats[taken[id]])
-            taken[id] += 1
-        elif id == NUMBER_INT:
-            alone.ints.append(trace.ints[taken[id]])
-            taken[id] += 1
-        elif id in ready:
-            id = alone.add_leaf(Value(trace.types[id], 0, -1, ready[id]))
-        inputs.append(id)
-    alone.add_node(node.signature, tuple(inputs), *(node.source or (None, 0)))
-    return alone
+    _settle(live, outputs)
+    raise first from error
 
 
 def to_numpy(value: Value) -> np.ndarray:
     """The content of a value that has a buffer; waits for it.
 
     Raises:
-        IndexError: an op launched so far met an index out of range.
+        IndexError, RuntimeError: an op launched so far met an index out of range, a division by zero, …
     """
     raise_failed_checks()
     try:

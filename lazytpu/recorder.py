@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from lazytpu import counts
-from lazytpu.ir import NUMBER_FLOAT, NUMBER_INT, Signature, TensorType, Trace, Value
+from lazytpu.ir import NUMBER_FLOAT, NUMBER_INT, Signature, Source, TensorType, Trace, Value
 from lazytpu.ir.source import library_code as _library_code
 from lazytpu.ir.source import is_library_code
 
@@ -32,12 +32,12 @@ last: Trace | None = None
 
 _eager_depth = 1 if os.environ.get("LAZYTPU_EAGER", "0") not in ("", "0") else 0
 _warned_lines: set[str] = set()
+_seen: dict[tuple[Any, ...], int] = {}
 _ZEROS: dict[TensorType, Signature] = {}
 
-MAX_NODES = int(os.environ.get("LAZYTPU_MAX_TRACE_OPS", "20000"))
-"""A trace of this many ops is cut wherever it stands."""
 LOOP_NODES = int(os.environ.get("LAZYTPU_MAX_LOOP_OPS", "1000"))
-"""A trace of this many ops is cut where the line that recorded its first op comes round again."""
+"""A trace of more than this many ops is watched for a loop, and cut at twice as many."""
+_PIECE_NODES = 100
 MAX_BYTES = int(os.environ.get("LAZYTPU_MAX_PENDING_BYTES", str(8 << 30)))
 """A trace whose results would take this many bytes, were all of them kept, is cut."""
 
@@ -85,7 +85,17 @@ def _bind_leaf(value: Value) -> int:
         return trace.add_leaf(value)
     if value.error is not None:
         raise value.error
+    if value.host is not None:
+        return _upload(value)
     return trace.define(value, _zeros(value.type))
+
+
+def _upload(value: Value) -> int:
+    """Move content that is only on the host to the device, which then owns the memory."""
+    from lazytpu.runtime import buffers
+
+    value.buffer, value.host = buffers.put(value.host), None
+    return trace.add_leaf(value)
 
 
 def _zeros(type: TensorType) -> Signature:
@@ -133,27 +143,58 @@ def record(signature: Signature, inputs: Sequence[Value | float | int]) -> list[
 
 
 def _bound(current: Trace) -> None:
-    """Cut a trace that has grown past its bound, at the end of a loop's turn if there is one."""
+    """Run a trace that has grown past its bound; a loop's turns become one program, run turn by turn.
+
+    Past ``LOOP_NODES`` ops the places of recording are watched. The outermost one that comes round
+    again is where a turn of the loop begins.
+    """
     nodes = len(current)
-    if nodes < MAX_NODES and current.nbytes <= MAX_BYTES and current.sources[-2:] != current.sources[:2]:
+    frames = _user_depth()
+    if frames is not None:
+        place = (*current.sources[-2:], frames)
+        _seen[place] = _seen.get(place, 0) + 1
+    if nodes < 2 * LOOP_NODES and current.nbytes <= MAX_BYTES:
         return
-    source = current.source(nodes - 1)
-    line = str(source)
-    if line not in _warned_lines:
-        _warned_lines.add(line)
+    again = [place for place, count in _seen.items() if count > 1]
+    _seen.clear()
+    mark = min(again, key=lambda place: place[2], default=None)
+    source = current.source(nodes - 1) if mark is None else Source(mark[0], mark[1])
+    if str(source) not in _warned_lines:
+        _warned_lines.add(str(source))
         warnings.warn(
-            f"{line}: {nodes} ops ({current.nbytes / 2**20:.0f} MiB of results) recorded with no sync point; they are "
+            f"{source}: {nodes} ops ({current.nbytes / 2**20:.0f} MiB of results) recorded with no sync point; they are "
             "run here to bound memory. Put lazytpu.sync() at the end of the loop body to choose the place yourself.",
-            stacklevel=2,
+            stacklevel=3,
         )
-    cut("bound")
+    if mark is None:
+        cut("bound")
+        return
+    turns = [i for i in range(1, nodes) if current.sources[2 * i : 2 * i + 2] == list(mark[:2])]
+    step = max(1, -(-_PIECE_NODES // max(1, nodes // (len(turns) or 1))))
+    cut("bound", turns[::step])
 
 
-def cut(reason: str) -> None:
+def _user_depth() -> int | None:
+    """How many frames are on the stack; None in a backward, whose ops all come from one line."""
+    frame: FrameType | None = _getframe(3)
+    depth = 0
+    while frame is not None:
+        if frame.f_code.co_name == "run_backward":
+            return None
+        depth += 1
+        frame = frame.f_back
+    return depth
+
+
+def cut(reason: str, turns: Sequence[int] = ()) -> None:
     """Launch what has been recorded and start a new trace; returns without waiting.
+
+    Where ``turns`` are positions of ops, each stretch between them is a program of its own.
 
     An interrupt while compiling leaves the trace as it was, to be launched by the next cut.
     """
+    if not trace.signatures and not _captures:
+        return
     with lock:
         if _captures:
             raise RuntimeError(
@@ -165,7 +206,10 @@ def cut(reason: str) -> None:
         from lazytpu import launch
 
         try:
-            launch.launch(trace)
+            if turns:
+                launch.launch_pieces(trace, turns)
+            else:
+                launch.launch(trace)
         except Exception:
             _retire()
             raise
@@ -239,7 +283,8 @@ def sync(wait: bool = False) -> None:
     """
     cut("sync")
     if wait:
-        from lazytpu import launch
+        with lock:
+            from lazytpu import launch
 
         launch.wait_all()
 

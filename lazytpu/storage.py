@@ -8,7 +8,7 @@ empty, so everything that PyTorch or a user asks of its bytes is answered here.
 
 from __future__ import annotations
 
-import itertools
+import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,8 +16,9 @@ import torch
 if TYPE_CHECKING:
     from lazytpu.ir import Value
 
-_POINTERS = itertools.count(1)
-_POINTER_STEP = 1 << 40
+_ALIGNMENT = 512
+_lock = threading.Lock()
+_next_address = 1 << 56  # beyond every address a host pointer can have
 
 
 class LazyStorage(torch.UntypedStorage):
@@ -29,7 +30,12 @@ class LazyStorage(torch.UntypedStorage):
 
     value: Value
     viewed = False
-    _pointer = 0
+    _address = 0
+    _reserved = 0
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> LazyStorage:
+        kwargs.setdefault("device", "tpu")
+        return make(*args, **kwargs)
 
     def nbytes(self) -> int:
         """Size of the content in bytes."""
@@ -43,14 +49,19 @@ class LazyStorage(torch.UntypedStorage):
         return self.value.type.nbytes
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device:  # type: ignore[override]
         return torch.device("tpu", 0)
 
     def data_ptr(self) -> int:
-        """A number unique to this storage and stable while it lives; it is no address."""
-        if not self._pointer:
-            self._pointer = next(_POINTERS) * _POINTER_STEP
-        return self._pointer
+        """A number unique to this storage and stable while it lives and does not grow; it is no address."""
+        global _next_address
+        nbytes = self.nbytes()
+        if nbytes > self._reserved or not self._address:
+            with _lock:
+                self._address = _next_address
+                self._reserved = nbytes
+                _next_address += (nbytes // _ALIGNMENT + 1) * _ALIGNMENT
+        return self._address
 
     def resizable(self) -> bool:
         """True: ``resize_`` gives the cell a value of another size."""
@@ -60,13 +71,15 @@ class LazyStorage(torch.UntypedStorage):
         """False: device memory is never shared between processes."""
         return False
 
-    def is_pinned(self, device: Any = "tpu") -> bool:
+    _is_shared = is_shared
+
+    def is_pinned(self, device: Any = None) -> bool:
         """False: only host memory can be pinned."""
         return False
 
-    def pin_memory(self, device: Any = "tpu") -> torch.UntypedStorage:
+    def pin_memory(self, device: Any = None) -> torch.UntypedStorage:
         """Raises: only host memory can be pinned."""
-        raise RuntimeError("cannot pin a storage on 'tpu': only dense CPU storages can be pinned")
+        raise TypeError("cannot pin a storage on 'tpu': only dense CPU storages can be pinned")
 
     def _unshareable(self) -> RuntimeError:
         return RuntimeError(
@@ -94,13 +107,30 @@ class LazyStorage(torch.UntypedStorage):
         """This storage: it is on ``tpu`` already."""
         return self
 
+    def to(self, *, device: Any, non_blocking: bool = False) -> torch.UntypedStorage:
+        """This storage, or a copy of its bytes on another device."""
+        target = torch.device(device)
+        if target.type == "tpu":
+            return self
+        return self.cpu() if target.type == "cpu" else self.cpu().to(device=target, non_blocking=non_blocking)
+
+    def new(self) -> LazyStorage:
+        """An empty storage on ``tpu``."""
+        return make(0)
+
+    def byteswap(self, dtype: torch.dtype) -> None:
+        """Swap the bytes of each element of ``dtype``."""
+        swapped = self.cpu()
+        swapped.byteswap(dtype)
+        self.copy_(swapped)
+
     def clone(self) -> LazyStorage:
         """A new storage with the same content; values are immutable, so nothing is copied."""
         from lazytpu.dispatch import cells
 
         return cells.new_storage(self.value)
 
-    def copy_(self, src: torch.UntypedStorage, non_blocking: bool | None = None) -> LazyStorage:
+    def copy_(self, src: Any, non_blocking: bool | None = None) -> Any:
         """Overwrite the content with the bytes of ``src``, a storage of the same size on CPU or ``tpu``."""
         from lazytpu.dispatch import cells, host
 
@@ -112,7 +142,7 @@ class LazyStorage(torch.UntypedStorage):
 
     def fill_(self, value: int) -> LazyStorage:
         """Set every byte to ``value``."""
-        return self.copy_(torch.UntypedStorage(self.nbytes()).fill_(value))
+        return self.copy_(torch.UntypedStorage(self.nbytes()).fill_(value))  # type: ignore[attr-defined]
 
     def resize_(self, size: int) -> LazyStorage:
         """Change the size to ``size`` bytes; what was there stays, new bytes are zero."""
@@ -133,11 +163,16 @@ class LazyStorage(torch.UntypedStorage):
         changed[index] = value
         self.copy_(changed)
 
+    def __delitem__(self, index: Any) -> None:
+        raise TypeError("a storage's bytes cannot be deleted")
+
     def __iter__(self) -> Any:
         return iter(self.tolist())
 
     def _set_from_file(self, *args: Any, **kwargs: Any) -> Any:
-        raise RuntimeError("a storage on 'tpu' cannot read a file: load into a CPU storage and move it with .tpu()")
+        read = torch.UntypedStorage(self.nbytes())
+        read._set_from_file(*args, **kwargs)
+        self.copy_(read)
 
     def _write_file(self, f: Any, is_real_file: bool, save_size: bool, element_size: int) -> None:
         self.cpu()._write_file(f, is_real_file, save_size, element_size)
@@ -153,7 +188,7 @@ class LazyStorage(torch.UntypedStorage):
         return memo[key]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _on_tpu, (self.cpu(),)
+        return _on_tpu, (torch.empty(0, dtype=torch.uint8, device="cpu").set_(self.cpu()),)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return self.__reduce__()
@@ -164,8 +199,24 @@ class LazyStorage(torch.UntypedStorage):
     __str__ = __repr__
 
 
-def _on_tpu(storage: torch.UntypedStorage) -> LazyStorage:
-    """A storage on ``tpu`` with the bytes of a CPU ``storage``: what unpickling calls."""
+def make(*args: Any, device: Any = "tpu", allocator: Any = None) -> LazyStorage:
+    """What ``torch.UntypedStorage`` called with ``device="tpu"`` returns: of a size, or with the bytes of a sequence."""
+    from lazytpu.device.index import check_index
     from lazytpu.dispatch import cells, host
 
-    return cells.new_storage(host.upload_bytes(storage))
+    check_index(device)
+    if allocator is not None:
+        raise RuntimeError("a storage on 'tpu' takes no allocator")
+    if not args or isinstance(args[0], int):
+        size = args[0] if args else 0
+        if size < 0:
+            raise RuntimeError(f"Trying to create a storage of negative size {size}")
+        return cells.new_storage(cells.undefined((size,), torch.uint8))
+    return cells.new_storage(host.upload_bytes(torch.UntypedStorage(*args)))
+
+
+def _on_tpu(content: torch.Tensor) -> LazyStorage:
+    """A storage on ``tpu`` with the bytes of a CPU tensor: what unpickling calls."""
+    from lazytpu.dispatch import cells, host
+
+    return cells.new_storage(host.upload_bytes(content.untyped_storage()))

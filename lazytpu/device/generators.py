@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from lazytpu.device import random
+from lazytpu.device.index import check_index
 from lazytpu.device.random import State
 
 _states: weakref.WeakValueDictionary[int, TpuGenerator] = weakref.WeakValueDictionary()
@@ -21,15 +23,15 @@ class TpuGenerator(_CGenerator):
     """A stream of random numbers on ``tpu``, with the interface of ``torch.Generator``."""
 
     def __new__(cls) -> TpuGenerator:
-        made = super().__new__(cls, device="cpu")
+        made = super().__new__(cls, device="cpu")  # type: ignore[call-arg]
         made.state = State()
-        _states[made._cdata] = made
+        _states[made._cdata] = made  # type: ignore[attr-defined]
         return made
 
     state: State
 
     @property
-    def device(self) -> torch.device:
+    def device(self) -> torch.device:  # type: ignore[override]
         return torch.device("tpu", 0)
 
     def manual_seed(self, seed: int) -> TpuGenerator:
@@ -70,6 +72,17 @@ def _rebuild(state: torch.Tensor) -> TpuGenerator:
     return TpuGenerator().set_state(state)
 
 
+_default: list[TpuGenerator] = []
+
+
+def default() -> TpuGenerator:
+    """The generator whose state ops use when they are given none."""
+    if not _default:
+        _default.append(TpuGenerator())
+        _default[0].state = random.default
+    return _default[0]
+
+
 def is_tpu(generator: Any) -> bool:
     """Whether a generator that a kernel was given is one of ours; C++ hands kernels a fresh wrapper."""
     return generator is not None and generator._cdata in _states
@@ -89,6 +102,7 @@ class _GeneratorMeta(type):
 
     def __call__(cls, device: Any = "cpu") -> Any:
         if torch.device(device).type == "tpu":
+            check_index(device)
             return TpuGenerator()
         return _CGenerator(device=device)
 

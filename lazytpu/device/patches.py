@@ -12,18 +12,33 @@ import torch
 
 def apply() -> None:
     """Apply every patch, once."""
-    from lazytpu.device import generators
+    from lazytpu.device import (
+        accelerator,
+        autocast,
+        backward,
+        display,
+        generators,
+        interop,
+        modules,
+        scripting,
+        storages,
+        streams,
+    )
 
-    torch.Generator = generators.Generator  # type: ignore[misc]
+    torch.Generator = generators.Generator  # type: ignore[misc, assignment]
+    torch.Stream = streams.Stream  # type: ignore[misc]
+    torch.Event = streams.Event  # type: ignore[misc]
+    for part in (accelerator, autocast, backward, display, interop, modules, scripting, storages):
+        part.apply()
     _step_hook()
 
 
 def _step_hook() -> None:
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-        from lazytpu import recorder
+    from lazytpu import recorder
 
+    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         recorder.cut("optimizer.step")
 
     register_optimizer_step_post_hook(after_step)

@@ -13,7 +13,7 @@ _INITIAL_SEED = 67280421310721  # the default of PyTorch's own generators
 class State:
     """A seed and the number of draws made with it."""
 
-    __slots__ = ("seed", "offset", "lock")
+    __slots__ = ("lock", "offset", "seed")
 
     def __init__(self, seed: int = _INITIAL_SEED) -> None:
         self.seed = seed

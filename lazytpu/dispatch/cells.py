@@ -69,7 +69,21 @@ def shows_whole_cell(tensor: torch.Tensor, type: TensorType) -> bool:
         and tensor.is_contiguous()
         and tensor.storage_offset() == 0
         and tensor.dtype is type.dtype
+        and not has_pending_bits(tensor)
     )
+
+
+def has_pending_bits(tensor: torch.Tensor) -> bool:
+    """Whether ``tensor`` is a conjugate or negative view: it shows its window with that applied."""
+    return tensor.is_conj() or tensor.is_neg()
+
+
+def _with_bits(value: Value, tensor: torch.Tensor) -> Value:
+    """``value`` with the pending conjugation and negation of ``tensor`` applied; each undoes itself."""
+    for op, pending in (("lazytpu::conj", tensor.is_conj()), ("lazytpu::neg", tensor.is_neg())):
+        if pending:
+            (value,) = recorder.record(_view_signature(op, (value.type,), (), value.type), (value,))
+    return value
 
 
 def read(tensor: torch.Tensor) -> Value:
@@ -78,7 +92,8 @@ def read(tensor: torch.Tensor) -> Value:
     value = storage.value
     if not storage.viewed or shows_whole_cell(tensor, value.type):
         return value
-    return view_of(value, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()), tensor.dtype)
+    shown = view_of(value, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()), tensor.dtype)
+    return _with_bits(shown, tensor) if has_pending_bits(tensor) else shown
 
 
 def view_of(value: Value, size: tuple[int, ...], stride: tuple[int, ...], offset: int, dtype: torch.dtype) -> Value:
@@ -144,6 +159,8 @@ def write(tensor: torch.Tensor, value: Value) -> None:
     if not storage.viewed:
         storage.value = filled(value, cell.type) if fills else value
         return
+    if has_pending_bits(tensor):
+        value = _with_bits(value, tensor)
     offset = int(tensor.storage_offset())
     dtype = type.dtype
     if offset == 0 and tensor.numel() * dtype.itemsize == cell.type.nbytes and tensor.is_contiguous():
@@ -184,7 +201,7 @@ def filled(value: Value, type: TensorType) -> Value:
 def check_no_internal_overlap(size: Sequence[int], stride: Sequence[int]) -> None:
     """Raise as CPU does where one element of memory would be written more than once."""
     for dim, step in zip(size, stride):
-        if step == 0 and dim > 1:
+        if step == 0 and dim > 1 and 0 not in size:
             raise RuntimeError(
                 "unsupported operation: more than one element of the written-to tensor refers to a single "
                 "memory location. Please clone() the tensor before performing the operation."
@@ -195,6 +212,10 @@ def retyped(value: Value, type: TensorType) -> Value:
     """The same bytes as a value of ``type``."""
     if value.type is type:
         return value
+    if value.host is not None and value.buffer is None:
+        from lazytpu.dispatch import host
+
+        return host.retyped(value, type)
     return view_of(value, type.shape, type.strides(), 0, type.dtype)
 
 

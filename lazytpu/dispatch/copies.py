@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from lazytpu import dtypes, recorder
-from lazytpu.dispatch import cells, host
+from lazytpu.device.index import check_index
+from lazytpu.dispatch import cells, host, overlap
 from lazytpu.ir import TensorType, Value, tensor_type
 
 _PRESERVE = torch.preserve_format
@@ -19,16 +20,12 @@ _EMPTY_TYPES: dict[tuple[Any, ...], TensorType] = {}
 
 def check_device(device: Any) -> None:
     """Raise where ``device`` names a chip: to PyTorch all chips of the mesh are one device."""
-    if device is not None:
-        device = torch.device(device)
-        if device.type == "tpu" and device.index not in (None, 0):
-            raise RuntimeError(
-                f"{device}: there is one device, 'tpu' (or 'tpu:0'): it stands for all chips of the mesh together. "
-                "Name the mesh to use several chips; do not index them."
-            )
+    if device is not None and torch.device(device).type == "tpu":
+        check_index(device)
 
 
-def _check_factory(dtype: torch.dtype, layout: Any, device: Any, pin_memory: Any) -> None:
+def check_factory(dtype: torch.dtype, layout: Any, device: Any, pin_memory: Any) -> None:
+    """Raise where a tensor of this kind cannot be made on ``tpu``."""
     check_device(device)
     dtypes.to_numpy(dtype)
     if layout is not None and layout != torch.strided:
@@ -45,7 +42,7 @@ def _empty(
     known = _EMPTY_TYPES.get(key)
     if known is not None and memory_format is None and not pin_memory and layout in _STRIDED and device in _DEVICES:
         return cells.new(Value(known, 0, -1))
-    _check_factory(dtype, layout, device, pin_memory)
+    check_factory(dtype, layout, device, pin_memory)
     size = tuple(size)
     if any(dim < 0 for dim in size):
         raise RuntimeError(f"Trying to create tensor with negative dimension {min(size)}: {list(size)}")
@@ -61,7 +58,7 @@ def _empty_strided(
     size: Any, stride: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
 ) -> torch.Tensor:
     dtype = dtype or torch.get_default_dtype()
-    _check_factory(dtype, layout, device, pin_memory)
+    check_factory(dtype, layout, device, pin_memory)
     with recorder.lock:
         return _strided(tuple(size), tuple(stride), dtype)
 
@@ -140,11 +137,13 @@ def _copy_(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) ->
             if src.device.type == "meta":
                 raise NotImplementedError("Cannot copy out of meta tensor; no data!")
             if src.dim() == 0 and not src.dtype.is_complex and not self.dtype.is_complex:
+                overlap.check_distinct(self)
                 return _fill_scalar(self, src.item())
             src = cells.new(host.upload(src.to("cpu", self.dtype)))
+        overlap.check_partial_overlap(self, (src,))
         storage = cells.storage_of(src)
-        if storage.value.type.shape == () and src.dtype is storage.value.type.dtype:
-            # A scalar fills the window: the write broadcasts it, so its expanded view is never read.
+        if storage.value.type.shape == () and src.dtype is storage.value.type.dtype and not cells.has_pending_bits(src):
+            # A scalar fills the window, as in x[i] = 1: the write broadcasts it, so its expanded view is never read.
             cells.write(self, cells.cast(storage.value, self.dtype))
             return self
         if src.shape != self.shape:
@@ -183,7 +182,7 @@ def _fill_scalar(self: torch.Tensor, value: Any) -> torch.Tensor:
         storage = cells.storage_of(self)
         # A window is filled from one element, which the write spreads.
         type = tensor_type((), dtype) if storage.viewed else storage.value.type
-        cells.write(self, cells.full(type, value))
+        cells.write(overlap.distinct(self), cells.full(type, value))
     return self
 
 
@@ -199,6 +198,10 @@ def _fill_tensor(self: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
 
 def _zero_(self: torch.Tensor) -> torch.Tensor:
     return _fill_scalar(self, 0)
+
+
+def _efficientzerotensor(size: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> torch.Tensor:
+    return _zero_(_empty(size, dtype, layout, device, pin_memory))
 
 
 def _local_scalar_dense(self: torch.Tensor) -> Any:
@@ -222,6 +225,7 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "fill_.Scalar": _fill_scalar,
     "fill_.Tensor": _fill_tensor,
     "zero_": _zero_,
+    "_efficientzerotensor": _efficientzerotensor,
     "_local_scalar_dense": _local_scalar_dense,
     "equal": _equal,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -39,11 +40,26 @@ def _zeros(x: Any) -> Any:
     return torch.device("cpu") if isinstance(x, torch.device) else x
 
 
+_UNLIKE_CPU = {torch.ops.aten.multi_margin_loss.default, torch.ops.aten.multilabel_margin_loss_forward.default}
+"""Ops whose meta kernel gives other shapes than their CPU kernel."""
+
+
+def check_empty(op: OpOverload, args: list[Any]) -> None:
+    """Raise what CPU raises where the only tensor of a call has no elements: meta kernels let more pass."""
+    tensors = [x for x in args if isinstance(x, torch.Tensor)]
+    if len(tensors) != 1 or tensors[0].numel() or any(isinstance(x, torch.device) for x in args):
+        return
+    keywords = {a.name: _zeros(x) for a, x in zip(op._schema.arguments, args) if a.kwarg_only}
+    positional = [_zeros(x) for a, x in zip(op._schema.arguments, args) if not a.kwarg_only]
+    with contextlib.suppress(NotImplementedError):
+        op(*positional, **keywords)
+
+
 def call(op: OpOverload, args: list[Any], strided: bool = False) -> Any:
     """The result of ``op`` on stand-ins for ``args``, given in the schema's order.
 
-    Raises what PyTorch raises for these shapes and dtypes. An op without a meta kernel runs on
-    zeros on the CPU instead.
+    Raises what PyTorch raises for these shapes and dtypes. An op without a meta kernel, or with one
+    that fails on empty tensors, runs on zeros on the CPU instead, unless it returns nothing.
     """
     positional, keywords = [], {}
     for argument, x in zip(op._schema.arguments, args):
@@ -54,8 +70,15 @@ def call(op: OpOverload, args: list[Any], strided: bool = False) -> Any:
     if "device" in keywords:
         keywords["device"] = torch.device("meta")
     try:
+        if op in _UNLIKE_CPU:
+            raise NotImplementedError
         return op(*to_meta(positional, strided), **{k: to_meta(v, strided) for k, v in keywords.items()})
-    except NotImplementedError:
+    except AssertionError as error:
+        # PyTorch's meta kernels in Python assert where its other kernels raise RuntimeError.
+        raise RuntimeError(str(error)) from None
+    except (NotImplementedError, ZeroDivisionError):
+        if not op._schema.returns:
+            return None
         if "device" in keywords:
             keywords["device"] = torch.device("cpu")
         return op(*_zeros(positional), **{k: _zeros(v) for k, v in keywords.items()})
@@ -88,6 +111,14 @@ def rebuild(structure: Any, tensors: Any) -> Any:
     return None
 
 
+def mixed_devices(tensor: torch.Tensor, op: str) -> RuntimeError:
+    """The error of a call that mixes ``tpu`` with ``tensor``'s device, in CUDA's words."""
+    return RuntimeError(
+        f"Expected all tensors to be on the same device, but found at least two devices, tpu:0 and {tensor.device}! "
+        f"(when calling {op} with a {tuple(tensor.shape)} tensor on {tensor.device}; move it with .to('tpu'))"
+    )
+
+
 def check_same_device(op: OpOverload, args: list[Any]) -> None:
     """Raise as CUDA does where tensors of ``tpu`` and of another device are mixed.
 
@@ -96,8 +127,4 @@ def check_same_device(op: OpOverload, args: list[Any]) -> None:
     for x in args:
         for item in x if isinstance(x, (list, tuple)) else (x,):
             if isinstance(item, torch.Tensor) and not cells.is_lazy(item) and (item.device.type != "cpu" or item.dim()):
-                raise RuntimeError(
-                    f"Expected all tensors to be on the same device, but found at least two devices, tpu:0 and "
-                    f"{item.device}! (when calling {op._schema.name} with a {tuple(item.shape)} tensor on {item.device}; "
-                    f"move it with .to('tpu'))"
-                )
+                raise mixed_devices(item, op._schema.name)

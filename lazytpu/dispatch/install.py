@@ -39,27 +39,49 @@ def _install() -> None:
     import torch._refs  # noqa: F401
 
     from lazytpu import lowering
-    from lazytpu.dispatch import composites, control_flow, copies, indexing, kernels, layers, randoms, views
+    from lazytpu.device import autocast
+    from lazytpu.dispatch import (
+        attention,
+        composites,
+        control_flow,
+        copies,
+        counting,
+        creation,
+        foreach,
+        indexing,
+        kernels,
+        layers,
+        norms,
+        randoms,
+        rnn,
+        solvers,
+        views,
+    )
     from lazytpu.lowering.registry import RULES
 
     lowering.load_rules()
     library = torch.library.Library("aten", "IMPL")
     _KEPT.append(library)
+    autocast.install(library)
     functional: dict[OpOverload, Callable[..., Any]] = {}
     done: set[OpOverload] = set()
 
     def register(op: OpOverload, kernel: Callable[..., Any]) -> None:
-        library.impl(op, randoms.guarded(op, kernel), "PrivateUse1")
+        library.impl(op, foreach.guarded(op, randoms.guarded(op, kernel)), "PrivateUse1")
         done.add(op)
 
-    for table in (views.KERNELS, copies.KERNELS, indexing.KERNELS, randoms.KERNELS, composites.KERNELS, layers.KERNELS):
+    hand_written = (views, copies, creation, counting, indexing, randoms, solvers, composites, layers, norms, attention, rnn)
+    for table in (module.KERNELS for module in hand_written):
         for name, kernel in table.items():
             op = overload(f"aten::{name}")
             if op is not None:
                 register(op, kernel)
                 functional[op] = kernel
-    for name, kernel in composites.AUTOGRAD_KERNELS.items():
-        library.impl(name, kernel, "AutogradPrivateUse1")
+    for table in (composites.AUTOGRAD_KERNELS, attention.AUTOGRAD_KERNELS, rnn.AUTOGRAD_KERNELS):
+        for name, kernel in table.items():
+            library.impl(name, kernel, "AutogradPrivateUse1")
+    for name, kernel in rnn.META_KERNELS.items():
+        library.impl(name, kernel, "Meta")
     for name, rule in RULES.items():
         op = overload(name)
         if op is None or op in done or not name.startswith("aten::"):

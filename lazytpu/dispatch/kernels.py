@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lazytpu import recorder
+from lazytpu import dtypes, recorder
 from lazytpu.device import random
-from lazytpu.dispatch import cells, host, infer
-from lazytpu.dispatch.schema import Schema, name_of, schema_of
+from lazytpu.dispatch import cells, host, infer, overlap
+from lazytpu.dispatch.checks import CHECKS
+from lazytpu.dispatch.schema import Schema, name_of, overload, schema_of
 from lazytpu.ir import Signature, Slot, TensorType, Value, tensor_type
 from lazytpu.lowering.registry import Rule
 from lazytpu.storage import LazyStorage
@@ -83,9 +84,10 @@ def _wrap_int(x: int) -> int:
 class Gathered:
     """A call taken apart: its values and numbers, and the key of everything else."""
 
-    __slots__ = ("inputs", "key")
+    __slots__ = ("op", "inputs", "key")
 
-    def __init__(self) -> None:
+    def __init__(self, op: str) -> None:
+        self.op = op
         self.inputs: list[Value | float | int] = []
         self.key: list[Any] = []
 
@@ -113,13 +115,13 @@ class Gathered:
         if isinstance(x, torch.Tensor):
             storage = _storage_of(x)
             if type(storage) is LazyStorage:
-                value = storage.value
-                if storage.viewed and not cells.shows_whole_cell(x, value.type):
-                    value = cells.view_of(value, tuple(x.shape), x.stride(), int(x.storage_offset()), x.dtype)
+                value = cells.read(x) if storage.viewed else storage.value
                 self.inputs.append(value)
                 self.key.append(value.type)
             elif x.device.type == "tpu":
                 cells.storage_of(x)
+            elif x.dim() or x.device.type != "cpu":
+                raise infer.mixed_devices(x, self.op)
             elif x.dtype.is_complex:
                 value = host.upload(x)
                 self.inputs.append(value)
@@ -166,7 +168,7 @@ def _template(how: list[int], args: list[Any], gathered: Gathered) -> tuple[tupl
 
 def gather(schema: Schema, how: list[int], args: list[Any]) -> Gathered:
     """Take a call's arguments apart into runtime inputs and a key."""
-    gathered = Gathered()
+    gathered = Gathered(schema.name)
     key = gathered.key
     inputs = gathered.inputs
     for kind, x in zip(how, args):
@@ -237,10 +239,23 @@ class Recording:
         names = self.schema.names
         return args[names.index("generator")] if "generator" in names else None
 
+    def check_in_place(self, args: Any) -> None:
+        """Raise as CPU does where the result would have to be narrowed to another kind of number."""
+        computed = infer.call(overload(self.rule_name), list(args))
+        target = args[self.written[0]]
+        if not torch.can_cast(computed.dtype, target.dtype):
+            raise _cannot_cast(computed.dtype, target.dtype)
+
     def learn(self, args: Any, gathered: Gathered) -> _Entry:
         """Infer the results of a call not seen before; raises PyTorch's own error on a bad one."""
         infer.check_same_device(self.op, args)
+        if not self.rule.random:
+            infer.check_empty(self.op, args)
+        if self.rule_name in CHECKS:
+            CHECKS[self.rule_name](*args)
         structure = infer.types_of(infer.call(self.op, list(args)))
+        if self.written and self.rule.pointwise and self.rule_name != name_of(self.op):
+            self.check_in_place(args)
         if "output_mask" in self.schema.names:
             # Some meta kernels give results that were not asked for.
             mask = args[self.schema.names.index("output_mask")]
@@ -251,9 +266,11 @@ class Recording:
             outputs = tuple(t for i in self.written for t in infer.flatten(infer.types_of(args[i])))
         else:
             outputs = infer.flatten(structure)
+        for output in outputs:
+            dtypes.to_numpy(output.dtype)
         if self.rule.random:
             types, kinds = (*types, _INT, _INT), (*kinds, "seed", "seed")
-        entry = _Entry(Signature(self.rule_name, types, template, outputs, kinds), structure)
+        entry = _Entry(Signature.intern(self.rule_name, types, template, outputs, kinds), structure)
         self.entries[tuple(gathered.key)] = entry
         return entry
 
@@ -296,15 +313,19 @@ def mutating_kernel(op: OpOverload, rule: Rule, rule_name: str | None = None) ->
     recording = Recording(op, rule, rule_name)
     written = recording.written
     returns = len(op._schema.returns)
+    write = overlap.write_merged if recording.rule_name.partition(".")[0] in overlap.MERGED else cells.write
+    pointwise = rule.pointwise and write is cells.write
     if written == [0]:
 
         def kernel(*args: Any, **kwargs: Any) -> Any:
             args = recording.bind(args, kwargs)
             target = args[0]
             with recorder.lock:
+                if pointwise:
+                    overlap.check_partial_overlap(target, args)
                 _, values = recording.record(args)
                 if isinstance(target, torch.Tensor):
-                    cells.write(target, values[0])
+                    write(target, values[0])
                 else:
                     for tensor, value in zip(target, values):
                         cells.write(tensor, value)
@@ -361,9 +382,7 @@ def store(op: OpOverload, target: torch.Tensor, computed: torch.Tensor, may_resi
     if target is computed:
         return
     if not torch.can_cast(computed.dtype, target.dtype):
-        raise RuntimeError(
-            f"result type {_type_name(computed.dtype)} can't be cast to the desired output type {_type_name(target.dtype)}"
-        )
+        raise _cannot_cast(computed.dtype, target.dtype)
     if computed.shape != target.shape:
         if not may_resize:
             raise RuntimeError(
@@ -371,6 +390,10 @@ def store(op: OpOverload, target: torch.Tensor, computed: torch.Tensor, may_resi
             )
         target.resize_(computed.shape)
     target.copy_(computed)
+
+
+def _cannot_cast(computed: torch.dtype, target: torch.dtype) -> RuntimeError:
+    return RuntimeError(f"result type {_type_name(computed)} can't be cast to the desired output type {_type_name(target)}")
 
 
 def _type_name(dtype: torch.dtype) -> str:

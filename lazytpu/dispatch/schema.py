@@ -16,6 +16,7 @@ class Schema:
 
     def __init__(self, op: OpOverload) -> None:
         self.op = op
+        self.name = op._schema.name
         arguments = op._schema.arguments
         self.names = [a.name for a in arguments]
         self.types = [str(a.type) for a in arguments]

@@ -37,6 +37,15 @@ def _as_strided(self: torch.Tensor, size: Any, stride: Any, storage_offset: int 
     return _as_strided_meta(_META, self, size, stride, storage_offset)
 
 
+def _as_strided_(self: torch.Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> torch.Tensor:
+    """The end of ``unsqueeze_``, ``transpose_`` and their like: the object itself moves."""
+    if not cells.has_cell(self):
+        return _aten.as_strided_.default.redispatch(_META, self, size, stride, storage_offset)
+    view = _as_strided(self, size, stride, storage_offset)
+    cells.as_window(self, cells.storage_of(self), int(view.storage_offset()), size, stride)
+    return self
+
+
 def _out_of_bounds(nbytes: int, itemsize: int, size: Any, stride: Any, last: int) -> None:
     """Raise, in PyTorch's words: a window whose last element is ``last`` reaches past its storage."""
     raise RuntimeError(
@@ -131,8 +140,19 @@ def _resize_(self: torch.Tensor, size: Any, memory_format: Any = None) -> torch.
     return _set_source(self, cells.storage_of(self), int(self.storage_offset()), list(size), stride)
 
 
+def _conj(self: torch.Tensor) -> torch.Tensor:
+    _mark(self)
+    return _aten._conj.default.redispatch(_META, self)
+
+
+def _neg_view(self: torch.Tensor) -> torch.Tensor:
+    _mark(self)
+    return _aten._neg_view.default.redispatch(_META, self)
+
+
 KERNELS: dict[str, Callable[..., Any]] = {
     "as_strided": _as_strided,
+    "as_strided_": _as_strided_,
     "view": _view,
     "_unsafe_view": _unsafe_view,
     "_reshape_alias": _reshape_alias,
@@ -140,6 +160,8 @@ KERNELS: dict[str, Callable[..., Any]] = {
     "unfold": _unfold,
     "view_as_real": _view_as_real,
     "view_as_complex": _view_as_complex,
+    "_conj": _conj,
+    "_neg_view": _neg_view,
     "set_.source_Storage_storage_offset": _set_source,
     "set_.source_Storage": _set_source_storage,
     "set_.source_Tensor": _set_source_tensor,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ class Signature:
 
     __slots__ = ("op", "inputs", "args", "outputs", "kinds", "index", "lowered")
 
-    _made: list[Signature] = []
+    _count = itertools.count()
+    _interned: dict[tuple[Any, ...], Signature] = {}
 
     def __init__(
         self,
@@ -52,14 +54,23 @@ class Signature:
         self.args = args
         self.outputs = outputs
         self.kinds = kinds
-        self.index = len(Signature._made)
+        self.index = next(Signature._count)
         self.lowered: Any = None
-        Signature._made.append(self)
 
     @staticmethod
-    def by_index(index: int) -> Signature:
-        """The signature that carries this number."""
-        return Signature._made[index]
+    def intern(
+        op: str,
+        inputs: tuple[TensorType, ...],
+        args: tuple[Any, ...],
+        outputs: tuple[TensorType, ...],
+        kinds: tuple[str, ...],
+    ) -> Signature:
+        """The one signature with these parts; static arguments are compared as they print."""
+        key = (op, inputs, repr(args), outputs, kinds)
+        found = Signature._interned.get(key)
+        if found is None:
+            found = Signature._interned[key] = Signature(op, inputs, args, outputs, kinds)
+        return found
 
     def static_args(self) -> str:
         """The static arguments as readable text, ``%i`` standing for input ``i``."""

@@ -13,7 +13,8 @@ class Value:
 
     ``epoch`` and ``id`` say where the value stands in the trace of that epoch (a number, so that
     a value keeps no trace alive); ``buffer`` is the device buffer once there is one;
-    a value with none of these is memory that nobody has written to yet; ``host`` caches a copy on the host, and ``error`` the exception that kept it from existing.
+    ``host`` is a copy on the host, or the content itself until a program first uses it; a value with none
+    of these is memory that nobody has written to yet; ``error`` is the exception that kept it from existing.
     The object itself is the liveness token: a trace holds only weak references to it, so a value
     is an output of the program exactly while a storage still holds it.
     """

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import reduce
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +11,17 @@ import numpy as np
 import torch
 
 from lazytpu import dtypes
-from lazytpu.ir import Signature, TensorType
+from lazytpu.ir import Signature, Slot, TensorType
+from lazytpu.lowering.conversion import convert
 
 _WRAPPED = {torch.float64: 1.0, torch.int64: 1, torch.bool: True, torch.complex128: 1j}
+
+
+class Check(NamedTuple):
+    """What an op demands of its inputs, and the exception to raise where they break it."""
+
+    message: str
+    error: type[Exception]
 
 
 class Context:
@@ -31,7 +40,7 @@ class Context:
         self.ins = signature.inputs
         self.platform = platform
         self.key: Any = None
-        self.checks: list[tuple[Any, str]] = []
+        self.checks: list[tuple[Any, Check]] = []
 
     @property
     def out(self) -> TensorType:
@@ -48,50 +57,49 @@ class Context:
         """The shape of the first result."""
         return self.outs[0].shape
 
-    def common_dtype(self) -> np.dtype:
-        """The dtype PyTorch promotes all inputs to: Python numbers and 0-d tensors give way."""
-        tensors = [torch.empty(t.shape, dtype=t.dtype, device="meta") for t, k in zip(self.ins, self.kinds) if k == "tensor"]
-        numbers = [_WRAPPED[t.dtype] for t, k in zip(self.ins, self.kinds) if k == "number"]
-        operands: list[Any] = [*tensors, *numbers]
-        # TensorIterator's rule is associative over dimensioned tensors, 0-d tensors and numbers.
-        dims = [t for t in tensors if t.dim()]
-        zeros = [t for t in tensors if not t.dim()]
-        groups = [self._promote(dims), self._promote(zeros)]
-        result = operands[0] if len(operands) == 1 else None
-        if result is not None:
-            return dtypes.to_numpy(torch.result_type(result, result))
-        stand_ins: list[Any] = []
-        if groups[0] is not None:
-            stand_ins.append(torch.empty((1,), dtype=groups[0], device="meta"))
-        if groups[1] is not None:
-            stand_ins.append(torch.empty((), dtype=groups[1], device="meta"))
-        kind: Any = torch.result_type(stand_ins[0], stand_ins[-1]) if stand_ins else None
-        for number in numbers:
-            if kind is None:
-                kind = torch.result_type(torch.tensor(number, device="cpu"), number)
+    def common_dtype(self, *positions: int) -> np.dtype:
+        """The dtype PyTorch promotes inputs to: Python numbers and 0-d tensors give way.
+
+        ``positions`` are those of the arguments that count, in the schema's order; all inputs by default.
+        """
+        dims: list[torch.dtype] = []
+        zeros: list[torch.dtype] = []
+        numbers: list[Any] = []
+        args = self.signature.args
+        for x in [args[i] for i in positions] if positions else [Slot(i) for i in range(len(self.ins))]:
+            if isinstance(x, Slot):
+                type, kind = self.ins[x.index], self.kinds[x.index]
+                if kind == "tensor":
+                    (dims if type.shape else zeros).append(type.dtype)
+                elif kind == "number":
+                    numbers.append(_WRAPPED[type.dtype])
+            elif x is not None:
+                numbers.append(x)
+        operands: list[Any] = []
+        for shape, group in (((1,), dims), ((), zeros)):
+            if group:
+                operands.append(torch.empty(shape, dtype=reduce(torch.promote_types, group), device="meta"))
+        operands += numbers
+        kind: Any = torch.result_type(operands[0], operands[0])
+        for x in operands[1:]:
+            if dims or zeros:
+                so_far = torch.empty((1,) if dims else (), dtype=kind, device="meta")
             else:
-                shape = (1,) if groups[0] is not None else ()
-                kind = torch.result_type(torch.empty(shape, dtype=kind, device="meta"), number)
+                so_far = torch.ones((), dtype=kind, device="cpu").item()
+            kind = torch.result_type(so_far, x)
         return dtypes.to_numpy(kind)
 
     @property
     def kinds(self) -> tuple[str, ...]:
         return self.signature.kinds
 
-    @staticmethod
-    def _promote(tensors: list[torch.Tensor]) -> torch.dtype | None:
-        kind = None
-        for t in tensors:
-            kind = t.dtype if kind is None else torch.promote_types(kind, t.dtype)
-        return kind
-
-    def require(self, ok: Any, message: str) -> None:
+    def require(self, ok: Any, message: str, error: type[Exception] = IndexError) -> None:
         """Have the program check that ``ok`` (bools of any shape) holds everywhere.
 
         The outcome is one flag of the program, read at the next wait, where ``message`` is raised as
-        an IndexError with the op and the user's line. It costs one small reduction on the device.
+        an ``error`` with the op and the user's line. It costs one small reduction on the device.
         """
-        self.checks.append((jnp.all(ok), message))
+        self.checks.append((jnp.all(ok), Check(message, error)))
 
     def require_indices(self, index: Any, size: int) -> None:
         """Have the program check that ``index`` is in [-size, size), as CPU does at once."""
@@ -101,11 +109,11 @@ class Context:
     def promoted(self, *operands: Any) -> list[jax.Array]:
         """The operands cast to the common dtype."""
         dtype = self.common_dtype()
-        return [jnp.asarray(x).astype(dtype) for x in operands]
+        return [convert(jnp.asarray(x), dtype) for x in operands]
 
     def cast(self, *operands: Any) -> list[jax.Array]:
         """The operands cast to the dtype of the first result."""
-        return [jnp.asarray(x).astype(self.dtype) for x in operands]
+        return [convert(jnp.asarray(x), self.dtype) for x in operands]
 
 
 def opmath(dtype: np.dtype) -> np.dtype:

@@ -11,7 +11,9 @@ import numpy as np
 
 from lazytpu import counts, dtypes
 from lazytpu.ir import Signature, Slot
-from lazytpu.lowering.context import Context
+from lazytpu.lowering.context import Check, Context
+from lazytpu.lowering.conversion import convert
+from lazytpu.lowering.prng import key_of
 from lazytpu.lowering.registry import RULES
 
 _FUNCTION = re.compile(r"func\.func (?:public |private )?@([\w.$-]+)")
@@ -21,13 +23,13 @@ _SYMBOL = re.compile(r"@([\w.$-]+)")
 class Lowered:
     """The StableHLO functions of one signature: ``name`` is the entry among those in ``text``.
 
-    Where ``check`` is a message, the entry has one more result: a flag that is false where the
-    op's inputs break what the message says.
+    Where there is a ``check``, the entry has one more result: a flag that is false where the
+    op's inputs break what it demands.
     """
 
     __slots__ = ("name", "text", "check")
 
-    def __init__(self, name: str, text: str, check: str | None) -> None:
+    def __init__(self, name: str, text: str, check: Check | None) -> None:
         self.name = name
         self.text = text
         self.check = check
@@ -49,7 +51,7 @@ def _fill(template: Any, arrays: list[Any]) -> Any:
     return template
 
 
-def function_of(signature: Signature, platform: str, checks: list[str] | None = None) -> Any:
+def function_of(signature: Signature, platform: str, checks: list[Check] | None = None) -> Any:
     """A JAX function from the signature's inputs to a tuple of its outputs.
 
     Where ``checks`` is a list, a check of the rule is appended to it, and its flag is one more output.
@@ -60,7 +62,7 @@ def function_of(signature: Signature, platform: str, checks: list[str] | None = 
         context = Context(signature, platform)
         operands = list(arrays)
         if rule.random:
-            context.key = _key(*operands[-2:])
+            context.key = key_of(*operands[-2:])
         results = rule.lower(context, *[_fill(item, operands) for item in signature.args])
         if not isinstance(results, (tuple, list)):
             results = (results,)
@@ -83,29 +85,10 @@ def _conform(signature: Signature, result: Any, out: Any) -> Any:
     return convert(result, dtypes.to_numpy(out.dtype))
 
 
-def convert(x: Any, dtype: np.dtype) -> Any:
-    """``x`` as ``dtype``, complex to real by dropping the imaginary part."""
-    if x.dtype == dtype:
-        return x
-    if jnp.issubdtype(x.dtype, jnp.complexfloating) and not jnp.issubdtype(dtype, jnp.complexfloating):
-        x = x.real
-    return x.astype(dtype)
-
-
-def _key(seed: Any, offset: Any) -> Any:
-    """A JAX key from a 64-bit seed and a counter: two draws share bits only if both are equal."""
-    words = jnp.stack([seed.astype(jnp.uint64) >> 32, seed.astype(jnp.uint64) & 0xFFFFFFFF]).astype(jnp.uint32)
-    key = jax.random.wrap_key_data(words, impl="threefry2x32")
-    counter = offset.astype(jnp.uint64)
-    for word in (counter & 0xFFFFFFFF, counter >> 32):
-        key = jax.random.fold_in(key, word.astype(jnp.uint32))
-    return key
-
-
 def _lower(signature: Signature, platform: str) -> Lowered:
     arguments = [jax.ShapeDtypeStruct(t.shape, dtypes.to_numpy(t.dtype)) for t in signature.inputs]
     with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"), jax.default_matmul_precision(None):
-        checks: list[str] = []
+        checks: list[Check] = []
         program = jax.jit(function_of(signature, platform, checks), keep_unused=True)
         text = program.trace(*arguments).lower(lowering_platforms=(_XLA_PLATFORM[platform],)).as_text()
     prefix = f"f{signature.index}"

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from lazytpu.dtypes import to_mlir
 from lazytpu.ir import NUMBER_FLOAT, NUMBER_INT, Signature, TensorType, Trace
+from lazytpu.lowering.context import Check
 from lazytpu.lowering.lower import Lowered, lowered
 
 
@@ -21,10 +22,10 @@ def _types(types: Sequence[TensorType]) -> str:
 
 
 class Module(NamedTuple):
-    """A module's text, and what its flags check: for each, the op's position in the trace and the message."""
+    """A module's text, and what its flags check: for each, the op's position in the trace and its demand."""
 
     text: str
-    checks: list[tuple[int, str]]
+    checks: list[tuple[int, Check]]
 
 
 def compose(trace: Trace, outputs: Sequence[int], donated: Sequence[int], platform: str) -> Module:
@@ -49,7 +50,7 @@ def compose(trace: Trace, outputs: Sequence[int], donated: Sequence[int], platfo
 
     lines: list[str] = []
     functions: dict[int, Lowered] = {}
-    checks: list[tuple[int, str]] = []
+    checks: list[tuple[int, Check]] = []
     flags: list[str] = []
     taken = {NUMBER_FLOAT: 0, NUMBER_INT: 0}
     for position, node in enumerate(trace.nodes):

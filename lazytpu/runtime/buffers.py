@@ -41,7 +41,7 @@ class Buffer:
         self.exported = False
         usage.live += nbytes
 
-    def __del__(self) -> None:
+    def __del__(self, usage: Usage = usage) -> None:
         usage.live -= self.nbytes
 
 

@@ -23,6 +23,10 @@ MAX_IN_FLIGHT = 8
 _in_flight: deque[Any] = deque()
 
 
+class CompileError(RuntimeError):
+    """A trace could not be lowered or compiled."""
+
+
 class Program:
     """One executable and what is needed to launch it.
 
@@ -59,6 +63,11 @@ class Program:
         buffers = [Buffer(array, size) for array, size in zip(outputs, self.sizes)]
         usage.note(self.temporary_bytes())
         return buffers
+
+
+def newest_token() -> Any:
+    """What becomes ready when the program launched last has finished; None when all are known to be done."""
+    return _in_flight[-1] if _in_flight else None
 
 
 def wait_all() -> None:

@@ -1,0 +1,65 @@
+"""Backward passes: on the calling thread, and counted so that accumulated ones stay programs of their own.
+
+Autograd normally runs the nodes of a device on a thread made when the process first runs a backward;
+a device registered later has none. On the calling thread there is also the user's line for each op.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from typing import Any
+
+import torch
+
+from lazytpu import recorder
+
+_local = threading.local()
+
+
+def apply() -> None:
+    """Wrap the one function through which Python starts autograd's engine, under each of its names."""
+    original = torch.autograd.graph._engine_run_backward
+
+    @functools.wraps(original)
+    def run_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if not in_use():
+            return original(t_outputs, *args, **kwargs)
+        depth = getattr(_local, "depth", 0)
+        before, length = recorder.trace.epoch, len(recorder.trace)
+        _local.depth = depth + 1
+        try:
+            with torch.autograd.set_multithreading_enabled(False):
+                result = original(t_outputs, *args, **kwargs)
+        finally:
+            _local.depth = depth
+        if depth == 0 and _accumulates(args, kwargs):
+            _finished(before, length)
+        return result
+
+    torch.autograd.graph._engine_run_backward = run_backward
+    torch.autograd._engine_run_backward = run_backward  # type: ignore[attr-defined]
+
+
+def in_use() -> bool:
+    """Whether an op has reached the device in this process."""
+    install = sys.modules.get("lazytpu.dispatch.install")
+    return install is not None and install.installed
+
+
+def _accumulates(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether this is ``.backward()`` without ``create_graph``: ``grad_tensors, keep_graph, create_graph, …``."""
+    create_graph = args[2] if len(args) > 2 else kwargs.get("create_graph", False)
+    return bool(kwargs.get("accumulate_grad", False)) and not create_graph
+
+
+def _finished(epoch: int, length: int) -> None:
+    """Count a backward that recorded ops; the second in one trace ends the program."""
+    with recorder.lock:
+        trace = recorder.trace
+        if trace.epoch == epoch and len(trace) == length:
+            return
+        trace.backwards += 1
+        if trace.backwards >= 2:
+            recorder.cut("backward")
