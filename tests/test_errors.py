@@ -1,0 +1,134 @@
+"""Errors: PyTorch's own words at the call, and the op and line for what fails later."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from typing import Any
+
+import pytest
+import torch
+
+import lazytpu
+from lazytpu.errors import DeviceError
+from lazytpu.lowering import registry
+
+
+def message(fn: Any) -> str:
+    with pytest.raises((RuntimeError, IndexError, TypeError, ValueError)) as caught:
+        fn()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda d: torch.ones(2, 3, device=d) + torch.ones(4, device=d),
+        lambda d: torch.ones(2, 3, device=d) @ torch.ones(2, 3, device=d),
+        lambda d: torch.ones(2, 3, device=d).view(7),
+        lambda d: torch.ones(2, 3, device=d)[5],
+        lambda d: torch.cat([torch.ones(2, 3, device=d), torch.ones(2, 4, device=d)]),
+        lambda d: torch.ones(3, dtype=torch.int64, device=d).add_(0.5),
+        lambda d: torch.ones(3, device=d).sum(4),
+        lambda d: torch.nn.functional.linear(torch.ones(2, 3, device=d), torch.ones(4, 5, device=d)),
+    ],
+)
+def test_host_errors_are_raised_at_the_call_with_pytorchs_type(program: Any) -> None:
+    with pytest.raises(Exception) as on_cpu:
+        program("cpu")
+    with pytest.raises(type(on_cpu.value)):
+        program("tpu")
+    x = torch.ones(2, device="tpu") + 1
+    assert x.tolist() == [2, 2]
+
+
+def test_mixing_devices_errs_as_cuda_does_but_cpu_scalars_are_fine() -> None:
+    x = torch.ones(4, device="tpu")
+    assert "tpu:0 and cpu" in message(lambda: x + torch.ones(4))
+    assert "tpu:0 and cpu" in message(lambda: torch.ones(2, 4) @ x)
+    assert "tpu:0 and cpu" in message(lambda: torch.nn.functional.linear(x, torch.ones(2, 4)))
+    assert (x + torch.tensor(2.0)).tolist() == [3.0] * 4
+
+
+@pytest.fixture
+def broken_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``aten::sinh`` fails when it is lowered."""
+
+    def fail(*args: Any) -> Any:
+        raise ValueError("no lowering today")
+
+    monkeypatch.setitem(registry.RULES, "aten::sinh", registry.RULES["aten::sinh"]._replace(lower=fail))
+
+
+def test_a_late_error_names_the_op_and_line_and_spares_other_tensors(broken_op: None) -> None:
+    size = 7 + int(time.time() * 1e6) % 1000
+    x = torch.ones(size, device="tpu") * 2
+    before = x + 1
+    bad = torch.sinh(x)
+    line = test_a_late_error_names_the_op_and_line_and_spares_other_tensors.__code__.co_firstlineno + 4
+    after = bad + 1
+    other = before * 2
+    text = message(lazytpu.sync)
+    assert "aten::sinh" in text and f"{__file__}:{line}" in text and "no lowering today" in text
+    assert before[0].item() == 3 and other[0].item() == 6
+    for dead in (bad, after):
+        with pytest.raises(DeviceError, match="aten::sinh"):
+            dead.cpu()
+    with pytest.raises(DeviceError, match="aten::sinh"):
+        _ = after + 1
+    assert (x + 1)[0].item() == 3
+
+
+def test_eager_raises_at_the_line_itself(broken_op: None) -> None:
+    x = torch.ones(3 + int(time.time() * 1e6) % 1000, device="tpu")
+    with lazytpu.eager(), pytest.raises(DeviceError, match="aten::sinh"):
+        torch.sinh(x)
+
+
+def test_an_interrupt_while_compiling_leaves_a_usable_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lazytpu.runtime import compat
+
+    real = compat.compile_module
+
+    def slow(*args: Any) -> Any:
+        time.sleep(1.0)
+        return real(*args)
+
+    monkeypatch.setattr(compat, "compile_module", slow)
+    x = torch.ones(5 + int(time.time() * 1e6) % 1000, device="tpu")
+    y = x * 3
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        lazytpu.sync()
+    monkeypatch.setattr(compat, "compile_module", real)
+    assert y[0].item() == 3 and (y + x)[0].item() == 4
+
+
+def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run ``code`` in a fresh interpreter."""
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, env={**os.environ, **environment}, timeout=120
+    )
+
+
+def test_fallbacks_are_announced_once_counted_and_can_be_forbidden() -> None:
+    code = """
+        import warnings, torch, lazytpu
+        from lazytpu.dispatch.fallback import announce
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(3):
+                announce("aten::invented")
+        assert len(caught) == 1 and "<string>:" in str(caught[0].message), [str(w.message) for w in caught]
+        assert "aten::invented" in str(caught[0].message)
+        assert lazytpu.metrics()["cpu_fallbacks"] == 3 and lazytpu.metrics()["cpu_fallback.aten::invented"] == 3
+    """
+    done = run_python(code)
+    assert done.returncode == 0, done.stderr
+    forbidden = run_python(code, LAZYTPU_FALLBACK="error")
+    assert "NotImplementedError" in forbidden.stderr and "aten::invented" in forbidden.stderr
