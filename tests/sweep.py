@@ -73,6 +73,6 @@ def _compare(
             x, y = x.float(), y.float()
         wrong = ~torch.isclose(y, x, rtol=rtol, atol=atol, equal_nan=True)
         if wrong.any():
-            at = wrong.nonzero()[0].tolist()
-            lines.append(f"{int(wrong.sum())} of {x.numel()} differ, first at {at}: {y[tuple(at)].item()} instead of {x[tuple(at)].item()}")
+            at = tuple(wrong.nonzero()[0].tolist())
+            lines.append(f"{int(wrong.sum())} of {x.numel()} differ, first at {at}: {y[at].item()} instead of {x[at].item()}")
     return lines

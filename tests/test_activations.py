@@ -79,7 +79,11 @@ def calls_of(dtype: torch.dtype) -> list[Call]:
     ]
     calls += [(name, getattr(aten, name), args) for name, args in backwards]
     pair = x.reshape(2, 32)
-    calls += [("glu", lambda a: F.glu(a, 0), (pair,)), ("glu last", F.glu, (pair,)), ("prelu", F.prelu, (pair.t(), g[:2].clone()))]
+    calls += [
+        ("glu", lambda a: F.glu(a, 0), (pair,)),
+        ("glu last", F.glu, (pair,)),
+        ("prelu", F.prelu, (pair.t(), g[:2].clone())),
+    ]
     calls += [(f"{name} of a transpose", fn, (pair.nan_to_num(1, 2, 3).t(),)) for name, fn in ACTIVATIONS.items()]
     return calls
 
@@ -104,7 +108,20 @@ def test_gradients(dtype: torch.dtype) -> None:
 
 
 def test_second_derivatives() -> None:
-    smooth = ("elu", "celu", "selu", "softplus", "silu", "mish", "gelu", "gelu tanh", "logsigmoid", "sigmoid", "tanh", "leaky_relu")
+    smooth = (
+        "elu",
+        "celu",
+        "selu",
+        "softplus",
+        "silu",
+        "mish",
+        "gelu",
+        "gelu tanh",
+        "logsigmoid",
+        "sigmoid",
+        "tanh",
+        "leaky_relu",
+    )
 
     def fn(x: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
         outputs = [ACTIVATIONS[name](x) for name in smooth] + [F.glu(x, 1), F.prelu(x, w), F.hardtanh(x) ** 2, F.hardswish(x)]
@@ -120,7 +137,15 @@ def test_in_place_and_out() -> None:
         F.leaky_relu_(y.t()[::2], 0.3)
         out = torch.empty(0, device=x.device)
         torch.ops.aten.silu.out(x, out=out)
-        return [y, out, F.elu_(x.clone()), F.hardtanh_(x.clone()), F.silu(x.clone(), inplace=True), F.celu_(x.clone()), F.threshold_(x.clone(), 0.1, 5)]
+        return [
+            y,
+            out,
+            F.elu_(x.clone()),
+            F.hardtanh_(x.clone()),
+            F.silu(x.clone(), inplace=True),
+            F.celu_(x.clone()),
+            F.threshold_(x.clone(), 0.1, 5),
+        ]
 
     check(fn, randn(4, 6))
 

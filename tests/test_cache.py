@@ -137,3 +137,18 @@ def test_reading_later_does_not_stall_or_rerun() -> None:
     assert handles[0].done()
     with pytest.raises(TypeError, match="tpu"):
         lazytpu.later(torch.ones(1))
+
+
+def test_a_moving_window_is_one_program() -> None:
+    """``buffer[i] = x`` and ``buffer[i]`` with a growing ``i``: the offset becomes an input."""
+    buffer = torch.zeros(40, 3, device="tpu")
+    column = torch.zeros(3, 40, device="tpu")
+    expected, seen = torch.zeros(40, 3), []
+    for i in range(40):
+        buffer[i] = buffer[i - 1] + i
+        column[:, i] = buffer[i]
+        expected[i] = expected[i - 1] + i
+        lazytpu.sync()
+        seen.append(compiles())
+    assert torch.equal(buffer.cpu(), expected) and torch.equal(column.cpu(), expected.t())
+    assert seen[-1] == seen[20]

@@ -17,9 +17,10 @@ COMPLEX = [torch.complex64, torch.complex128]
 ALL = [*FLOATS, *EIGHTS, *INTEGERS, *WIDE, *COMPLEX, torch.bool]
 
 AWKWARD = [
-    0.0, -0.0, 1.5, -1.5, 0.99, -0.99, 127, 128, -129, 255, 256, 300, -1, -300, 448, 449, 464, 465, 480, 240, 248, 57344, 61439, 61440,
-    65504, 65520, 70000, -70000, 2.0**31, -(2.0**31), -(2.0**31) - 1, 3e9, -3e9, 3000000001, 5e9, 9.3e18, 1e19, -1e19, 1.3e19, 1e20, 1e30,
-    NAN, INF, -INF, 1e-3, 2.0**-9, 2.0**-10, 1.0009765625, 1.0029296875, 1.00390625, 1.01171875, 0.1,
+    0.0, -0.0, 1.5, -1.5, 0.99, -0.99, 127, 128, -129, 255, 256, 300, -1, -300, 448, 449, 464, 465, 480, 240, 248,
+    57344, 61439, 61440, 65504, 65520, 70000, -70000, 2.0**31, -(2.0**31), -(2.0**31) - 1, 3e9, -3e9, 3000000001, 5e9,
+    9.3e18, 1e19, -1e19, 1.3e19, 1e20, 1e30, NAN, INF, -INF, 1e-3, 2.0**-9, 2.0**-10, 1.0009765625, 1.0029296875,
+    1.00390625, 1.01171875, 0.1,
 ]  # fmt: skip
 
 
@@ -31,7 +32,27 @@ def sample(dtype: torch.dtype) -> torch.Tensor:
     if dtype.is_floating_point:
         return torch.tensor(AWKWARD, dtype=torch.float64).float().to(dtype)
     info = torch.iinfo(dtype)
-    numbers = [0, 1, 2, 100, 127, 128, 257, 65535, 65537, 2**24 + 1, 2**31, 2**32 + 5, 2**53 + 1, info.max, info.max - 1, info.min, -1, -2, -129]
+    numbers = [
+        0,
+        1,
+        2,
+        100,
+        127,
+        128,
+        257,
+        65535,
+        65537,
+        2**24 + 1,
+        2**31,
+        2**32 + 5,
+        2**53 + 1,
+        info.max,
+        info.max - 1,
+        info.min,
+        -1,
+        -2,
+        -129,
+    ]
     return torch.tensor([n for n in numbers if info.min <= n <= info.max], dtype=dtype)
 
 
@@ -59,7 +80,9 @@ def calls_of(source: torch.dtype) -> list[Call]:
     return calls
 
 
-@pytest.mark.parametrize("sources", [FLOATS, EIGHTS, [*INTEGERS, torch.bool], [*WIDE, *COMPLEX]], ids=["floats", "fp8", "integers", "others"])
+@pytest.mark.parametrize(
+    "sources", [FLOATS, EIGHTS, [*INTEGERS, torch.bool], [*WIDE, *COMPLEX]], ids=["floats", "fp8", "integers", "others"]
+)
 def test_every_pair(sources: list[torch.dtype]) -> None:
     assert not disagreements([call for source in sources for call in calls_of(source)])
 
@@ -76,7 +99,12 @@ def test_every_half_number_to_fp8_and_every_float_between_halves() -> None:
 
 
 def test_a_round_trip_through_a_half_rounds() -> None:
-    check(lambda x: [x.bfloat16().float(), x.half().float() + x, (x.bfloat16() * x.bfloat16()).float()], torch.linspace(0.1, 3, 50), rtol=0, atol=0)
+    check(
+        lambda x: [x.bfloat16().float(), x.half().float() + x, (x.bfloat16() * x.bfloat16()).float()],
+        torch.linspace(0.1, 3, 50),
+        rtol=0,
+        atol=0,
+    )
 
 
 def test_casts_of_views_and_their_gradients() -> None:

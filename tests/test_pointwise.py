@@ -17,17 +17,105 @@ FLOATS = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 INTEGERS = [torch.uint8, torch.int8, torch.int64]
 OTHERS = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.uint8, torch.int32, torch.int64, torch.bool]
 
-UNARY = (
-    "abs neg sign sgn exp exp2 expm1 log log2 log10 log1p sqrt rsqrt square reciprocal sin cos tan asin acos atan sinh "
-    "cosh tanh asinh acosh atanh sigmoid logit erf erfc erfinv lgamma digamma sinc i0 floor ceil round trunc frac isnan "
-    "isinf isfinite isposinf isneginf nan_to_num signbit bitwise_not logical_not angle conj_physical deg2rad frexp"
-).split()
-SPECIAL = "entr erfcx i0e i1 i1e log_ndtr ndtri ndtr".split()
-BINARY = (
-    "add sub mul div floor_divide remainder fmod pow atan2 hypot maximum minimum fmax fmin copysign nextafter logaddexp "
-    "logaddexp2 xlogy heaviside gcd lcm bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift "
-    "logical_and logical_or logical_xor eq ne lt le gt ge ldexp float_power igamma igammac"
-).split()
+UNARY = [
+    "abs",
+    "neg",
+    "sign",
+    "sgn",
+    "exp",
+    "exp2",
+    "expm1",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sqrt",
+    "rsqrt",
+    "square",
+    "reciprocal",
+    "sin",
+    "cos",
+    "tan",
+    "asin",
+    "acos",
+    "atan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "asinh",
+    "acosh",
+    "atanh",
+    "sigmoid",
+    "logit",
+    "erf",
+    "erfc",
+    "erfinv",
+    "lgamma",
+    "digamma",
+    "sinc",
+    "i0",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+    "frac",
+    "isnan",
+    "isinf",
+    "isfinite",
+    "isposinf",
+    "isneginf",
+    "nan_to_num",
+    "signbit",
+    "bitwise_not",
+    "logical_not",
+    "angle",
+    "conj_physical",
+    "deg2rad",
+    "frexp",
+]
+SPECIAL = ["entr", "erfcx", "i0e", "i1", "i1e", "log_ndtr", "ndtri", "ndtr"]
+BINARY = [
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "floor_divide",
+    "remainder",
+    "fmod",
+    "pow",
+    "atan2",
+    "hypot",
+    "maximum",
+    "minimum",
+    "fmax",
+    "fmin",
+    "copysign",
+    "nextafter",
+    "logaddexp",
+    "logaddexp2",
+    "xlogy",
+    "heaviside",
+    "gcd",
+    "lcm",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "bitwise_left_shift",
+    "bitwise_right_shift",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "eq",
+    "ne",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "ldexp",
+    "float_power",
+    "igamma",
+    "igammac",
+]
 
 
 def sample(dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
@@ -89,13 +177,18 @@ def calls_of(dtype: torch.dtype) -> list[Call]:
     calls += [(f"round {d}", lambda a, d=d: torch.round(a, decimals=d), (x,)) for d in (2, -1)]
     calls += [(f"pow {e}", torch.pow, (x, e)) for e in (0, 1, 2, 3, 5, -1, -2, -3, 0.5, -0.5, 1.5, 2.0)]
     calls += [(f"polygamma {n}", lambda a, n=n: torch.polygamma(n, a), (x,)) for n in range(4)]
-    calls += [(f"{op.__name__} alpha", lambda a, b, op=op: op(a, b, alpha=3), (x, y)) for op in (torch.add, torch.sub, torch.rsub)]
+    calls += [
+        (f"{op.__name__} alpha", lambda a, b, op=op: op(a, b, alpha=3), (x, y)) for op in (torch.add, torch.sub, torch.rsub)
+    ]
     calls += [
         ("addcmul", lambda a, b: torch.addcmul(a, b, a, value=2), (x, y)),
         ("addcdiv", lambda a, b: torch.addcdiv(a, b, a, value=0.3), (x, y)),
         ("lerp tensor", torch.lerp, (x, y, y)),
         *((f"lerp {w}", torch.lerp, (x, y, w)) for w in (0.1, 0.5, 0.9, 2)),
-        *((f"clamp {low} {high}", torch.clamp, (x, low, high)) for low, high in ((1, 3), (-0.5, 3), (3, 1), (None, 2), (NAN, 2.0))),
+        *(
+            (f"clamp {low} {high}", torch.clamp, (x, low, high))
+            for low, high in ((1, 3), (-0.5, 3), (3, 1), (None, 2), (NAN, 2.0))
+        ),
         ("clamp tensors", torch.clamp, (x, y, y)),
         ("clamp_min", torch.clamp_min, (x, 2)),
         ("clamp_max", torch.clamp_max, (x, y)),
@@ -103,7 +196,7 @@ def calls_of(dtype: torch.dtype) -> list[Call]:
         ("where", torch.where, (mask, x, y)),
         ("logit eps", lambda a: torch.logit(a, 0.1), (x,)),
         ("nan_to_num numbers", lambda a: torch.nan_to_num(a, 1.0, 2.0, -3.0), (x,)),
-        ("zeta", lambda a: torch.special.zeta(a, 2.5), (x.clamp(max=30),)),
+        ("zeta", lambda a: torch.special.zeta(a.clamp(max=30), 2.5), (x,)),
     ]
     for s in (2, -1, 1.5, True):
         calls.append((f"masked_fill {s}", lambda a, m, s=s: a.masked_fill(m, s), (x, mask)))
@@ -122,8 +215,6 @@ def calls_with_other_types(dtype: torch.dtype) -> list[Call]:
         calls += [(f"{name} scalar {other}", getattr(torch, name), (x, z[0])) for name in ("add", "pow", "lt")]
         calls += [(f"{name}_ {other}", in_place(name), (x, z)) for name in ("add", "floor_divide", "eq", "pow")]
     return calls
-
-
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.bool, torch.complex64], ids=str)
@@ -161,7 +252,23 @@ def test_strides_views_and_out() -> None:
 
 def test_empty_and_scalar_shapes() -> None:
     def fn(e: torch.Tensor, z: torch.Tensor, i: torch.Tensor) -> list[torch.Tensor]:
-        return [e + 1, e * e, e.exp(), e > 0, z * z, z + e, z // 2, i // 2, i % 3, i / 2, z**i, i * 1.5, -z, e.clamp(0, 1), z.floor_divide_(0.5)]
+        return [
+            e + 1,
+            e * e,
+            e.exp(),
+            e > 0,
+            z * z,
+            z + e,
+            z // 2,
+            i // 2,
+            i % 3,
+            i / 2,
+            z**i,
+            i * 1.5,
+            -z,
+            e.clamp(0, 1),
+            z.floor_divide_(0.5),
+        ]
 
     check(fn, torch.empty(0, 3), torch.tensor(2.5), torch.tensor(7))
 
@@ -170,15 +277,63 @@ def test_gradients() -> None:
     def fn(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> list[torch.Tensor]:
         p = x.abs() + 0.5
         return [
-            x * y + x / p - 2 * y, torch.addcmul(x, y, w, value=0.5), torch.addcdiv(x, y, p), torch.lerp(x, y, w), torch.lerp(x, y, 0.7),
-            p**2.5, p**y, 2**x, x.pow(3), torch.where(x > y, x, y * 2), x.clamp(-0.5, 0.5), torch.clamp(x, y, w), x.masked_fill(y > 0, 1.0),
-            torch.maximum(x, y), torch.fmin(x, y), torch.atan2(x, y), torch.hypot(x, y), torch.logaddexp(x, y), torch.xlogy(p, p),
-            x.sin() * y.cos(), x.tan(), x.tanh(), x.sigmoid(), x.exp().log1p(), p.log2(), p.log10(), p.rsqrt(), p.sqrt(), x.erf(), x.erfc(), p.lgamma(),
-            p.digamma(), x.sinc(), x.sinh().asinh(), x.cosh(), x.atan(), x.exp2(), x.expm1(), torch.remainder(x, 0.7), torch.fmod(x, p), x.frac(), x.nan_to_num(),
-            torch.copysign(x, y), torch.special.i0e(x), torch.special.log_ndtr(x), x.sgn(), x.round(), torch.logit(x.sigmoid(), 1e-3), x[1] * y[:, :2][0, 0],
-        ]  # fmt: skip
+            x * y + x / p - 2 * y,
+            torch.addcmul(x, y, w, value=0.5),
+            torch.addcdiv(x, y, p),
+            torch.lerp(x, y, w),
+            torch.lerp(x, y, 0.7),
+            p**2.5,
+            p**y,
+            2**x,
+            x.pow(3),
+            torch.where(x > y, x, y * 2),
+            x.clamp(-0.5, 0.5),
+            torch.clamp(x, y, w),
+            x.masked_fill(y > 0, 1.0),
+            torch.maximum(x, y),
+            torch.fmin(x, y),
+            torch.atan2(x, y),
+            torch.hypot(x, y),
+            torch.logaddexp(x, y),
+            torch.xlogy(p, p),
+            x.sin() * y.cos(),
+            x.tan(),
+            x.tanh(),
+            x.sigmoid(),
+            x.exp().log1p(),
+            p.log2(),
+            p.log10(),
+            p.rsqrt(),
+            p.sqrt(),
+            x.erf(),
+            x.erfc(),
+            p.lgamma(),
+            p.digamma(),
+            x.sinc(),
+            x.sinh().asinh(),
+            x.cosh(),
+            x.atan(),
+            x.exp2(),
+            x.expm1(),
+            torch.remainder(x, 0.7),
+            torch.fmod(x, p),
+            x.frac(),
+            x.nan_to_num(),
+            torch.copysign(x, y),
+            torch.special.i0e(x),
+            torch.special.log_ndtr(x),
+            x.sgn(),
+            x.round(),
+            torch.logit(x.sigmoid(), 1e-3),
+            x[1] * y[:, :2][0, 0],
+        ]
 
-    check(fn, randn(4, 5, grad=True, dtype=torch.float64), randn(4, 5, seed=1, grad=True, dtype=torch.float64), torch.rand(4, 5).double().requires_grad_())
+    check(
+        fn,
+        randn(4, 5, grad=True, dtype=torch.float64),
+        randn(4, 5, seed=1, grad=True, dtype=torch.float64),
+        torch.rand(4, 5).double().requires_grad_(),
+    )
 
 
 def test_second_derivatives() -> None:
@@ -195,7 +350,24 @@ def test_complex_numbers() -> None:
     def fn(re: torch.Tensor, im: torch.Tensor) -> list[torch.Tensor]:
         z = torch.complex(re, im)
         p = torch.polar(re.abs(), im)
-        return [z * p, z / p, z + 1j, z * (2 - 1j), z.abs(), z.angle(), z.conj() * p, z.real, z.imag, z.exp(), z.sqrt(), z.sgn(), z == p, z**2, (z.conj() + 1).resolve_conj(), torch.where(re > 0, z, 1j)]
+        return [
+            z * p,
+            z / p,
+            z + 1j,
+            z * (2 - 1j),
+            z.abs(),
+            z.angle(),
+            z.conj() * p,
+            z.real,
+            z.imag,
+            z.exp(),
+            z.sqrt(),
+            z.sgn(),
+            z == p,
+            z**2,
+            (z.conj() + 1).resolve_conj(),
+            torch.where(re > 0, z, 1j),
+        ]
 
     check(fn, randn(6, grad=True), randn(6, seed=1, grad=True))
 
@@ -215,13 +387,22 @@ def test_filling_with_a_number_that_does_not_fit_raises() -> None:
         x = torch.zeros(2, dtype=dtype, device="tpu")
         with pytest.raises(RuntimeError, match="without overflow"):
             x.masked_fill(mask, number).cpu()
-    check(lambda x, m: [x.masked_fill(m, -INF), x.masked_fill(m, -6e4), x.masked_fill(m, NAN)], torch.zeros(2).half(), mask.cpu())
+    check(
+        lambda x, m: [x.masked_fill(m, -INF), x.masked_fill(m, -6e4), x.masked_fill(m, NAN)], torch.zeros(2).half(), mask.cpu()
+    )
 
 
 def test_refused_types_are_refused_at_the_call() -> None:
     b = torch.tensor([True], device="tpu")
     i = torch.tensor([2], device="tpu")
-    for fn in (lambda: b - b, lambda: -b, lambda: i.mul_(0.5), lambda: i**-1, lambda: torch.add(i, i, alpha=0.5), lambda: torch.addcdiv(i, i, i)):
+    for fn in (
+        lambda: b - b,
+        lambda: -b,
+        lambda: i.mul_(0.5),
+        lambda: i**-1,
+        lambda: torch.add(i, i, alpha=0.5),
+        lambda: torch.addcdiv(i, i, i),
+    ):
         with pytest.raises(RuntimeError):
             fn()
     with pytest.raises(TypeError, match="complex32"):
@@ -229,9 +410,9 @@ def test_refused_types_are_refused_at_the_call() -> None:
 
 
 def test_a_schedule_of_numbers_compiles_once() -> None:
-    x = torch.ones(3, device="tpu")
-    (x * 0.5 + 1).clamp(0.1, 2.5).lerp(x, 0.2).cpu()
+    x = torch.ones(3).to("tpu")
+    (x * 0.5 + 1.0).clamp(0.1, 2.5).lerp(x, 0.2).cpu()
     compiles = lazytpu.metrics()["compiles"]
     for k in range(1, 5):
         (x * (0.5 + k) + k * 0.1).clamp(0.1 * k, 2.5 + k).lerp(x, 0.1 * k).cpu()
-    assert lazytpu.metrics()["compiles"] <= compiles + 1
+    assert lazytpu.metrics()["compiles"] == compiles

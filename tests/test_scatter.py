@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from support import assert_same, check, integers, randn
@@ -17,7 +15,13 @@ NUMBERS = [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.in
 def test_writes_in_every_dtype(dtype: torch.dtype) -> None:
     def fn(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> list[torch.Tensor]:
         j = i[None].expand(4, 3)
-        results = [x.scatter(1, j, y), x.scatter(1, j, 1), x.index_copy(1, i, y), x.index_fill(1, i, 1), x.index_put((i,), y[0, 0])]
+        results = [
+            x.scatter(1, j, y),
+            x.scatter(1, j, 1),
+            x.index_copy(1, i, y),
+            x.index_fill(1, i, 1),
+            x.index_put((i,), y[0, 0]),
+        ]
         results += [x.put(i * 3, y[0]), x.masked_scatter(x == 0, y.repeat(2, 3)), x.index_fill(0, i, y[0, 0])]
         z = x.clone()
         z[i, i] = y[0]
@@ -32,7 +36,12 @@ def test_writes_in_every_dtype(dtype: torch.dtype) -> None:
 def test_reductions_in_every_dtype(dtype: torch.dtype) -> None:
     def fn(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> list[torch.Tensor]:
         j = i[None].expand(4, 3)
-        results = [x.scatter_add(1, j, y), x.index_add(1, i, y), x.index_add(1, i, y, alpha=2), x.put(j * 2, y, accumulate=True)]
+        results = [
+            x.scatter_add(1, j, y),
+            x.index_add(1, i, y),
+            x.index_add(1, i, y, alpha=2),
+            x.put(j * 2, y, accumulate=True),
+        ]
         results += [x.scatter(1, j, y, reduce="add"), x.scatter(1, j, y, reduce="multiply"), x.scatter(1, j, 2, reduce="add")]
         results += [x.index_put((i,), y[0, 0], accumulate=True), x.index_put((i, i), y[0], accumulate=True)]
         for include_self in (True, False):
@@ -49,9 +58,24 @@ def test_reductions_in_every_dtype(dtype: torch.dtype) -> None:
 def test_gradients_of_writes() -> None:
     def fn(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor, u: torch.Tensor, m: torch.Tensor) -> list[torch.Tensor]:
         j = i[None].expand(4, 3)
-        results = [x.scatter(1, u[None].expand(4, 3), y), x.scatter_add(1, j, y), x.index_add(1, i, y, alpha=0.5), x.index_copy(1, u, y)]
-        results += [x.index_fill(1, i, 2.0), x.index_fill(1, i, y[0, 0]), x.index_put((i,), y[:3, :1], accumulate=True), x.index_put((u, u), y[0])]
-        results += [x.masked_scatter(m, y.repeat(2, 2)), x.put(u, y[0]), x.put(j, y, accumulate=True), x.index_put((m,), y[1, 1])]
+        results = [
+            x.scatter(1, u[None].expand(4, 3), y),
+            x.scatter_add(1, j, y),
+            x.index_add(1, i, y, alpha=0.5),
+            x.index_copy(1, u, y),
+        ]
+        results += [
+            x.index_fill(1, i, 2.0),
+            x.index_fill(1, i, y[0, 0]),
+            x.index_put((i,), y[:3, :1], accumulate=True),
+            x.index_put((u, u), y[0]),
+        ]
+        results += [
+            x.masked_scatter(m, y.repeat(2, 2)),
+            x.put(u, y[0]),
+            x.put(j, y, accumulate=True),
+            x.index_put((m,), y[1, 1]),
+        ]
         for reduce in ("sum", "mean", "prod", "amax", "amin"):
             results.append(x.scatter_reduce(1, j, y, reduce))
             results.append(x.scatter_reduce(1, j, y, reduce, include_self=False))
@@ -70,7 +94,12 @@ def test_gradients_of_writes() -> None:
 
 def test_second_gradients() -> None:
     def fn(x: torch.Tensor, y: torch.Tensor, i: torch.Tensor) -> list[torch.Tensor]:
-        parts = [x.scatter(1, i.expand(3, 2), y), x.scatter_add(1, i.expand(3, 2), y), x.index_add(1, i, y), x.index_put((i,), y[:2, :1], True)]
+        parts = [
+            x.scatter(1, i.expand(3, 2), y),
+            x.scatter_add(1, i.expand(3, 2), y),
+            x.index_add(1, i, y),
+            x.index_put((i,), y[:2, :1], True),
+        ]
         first = torch.autograd.grad(sum((p**3).sum() for p in parts), [x, y], create_graph=True)
         return [*first, *torch.autograd.grad(sum((g**2).sum() for g in first), [x, y])]
 
@@ -129,10 +158,18 @@ def test_masks_that_write() -> None:
 
 def test_masked_scatter() -> None:
     def fn(x: torch.Tensor, m: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
-        return [x.masked_scatter(m, y), x.masked_scatter(m[:, :1], y), x[0].masked_scatter(m, y), x.masked_scatter(m & ~m, y[:0]), x[:0].masked_scatter(m[:0], y)]
+        return [
+            x.masked_scatter(m, y),
+            x.masked_scatter(m[:, :1], y),
+            x[0].masked_scatter(m, y),
+            x.masked_scatter(m & ~m, y[:0]),
+            x[:0].masked_scatter(m[:0], y),
+        ]
 
     check(fn, randn(3, 4, grad=True), integers(0, 2, 3, 4).bool(), randn(15, seed=1, grad=True))
-    short = torch.zeros(4, device="tpu").masked_scatter(torch.ones(4, dtype=torch.bool, device="tpu"), torch.ones(3, device="tpu"))
+    short = torch.zeros(4, device="tpu").masked_scatter(
+        torch.ones(4, dtype=torch.bool, device="tpu"), torch.ones(3, device="tpu")
+    )
     with pytest.raises(RuntimeError, match="number of ones in mask"):
         short.cpu()
 
@@ -140,10 +177,33 @@ def test_masked_scatter() -> None:
 def test_scalars_empties_and_smaller_indices() -> None:
     def fn(x: torch.Tensor, s: torch.Tensor, i: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
         z = i[0, 0] * 0
-        results = [s.scatter(0, z, 5.0), s.index_add(0, z, s), s.index_fill(0, z, 3.0), s.index_copy(0, z, s + 1), s.put(z, s * 2), s.scatter_add(0, z, s)]
-        results += [x.scatter(0, i[:0], y), x.index_add(0, i[0, :0], y[:0]), x.index_fill(0, i[0, :0], 1.0), x.put(i[:0], y[:0]), x.index_copy(1, i[0, :0], y[:, :0])]
-        results += [x.scatter(0, i[:1, :2], y), x.scatter(1, i, y), x.scatter_add(0, i[:, :2], y), x.scatter(-1, i[:1].int(), y), x.index_put((i[:0],), y[0, 0])]
-        results += [x[:, :0].index_add(0, i[0, :1], x[:1, :0]), x.index_add(0, i[0, 0], x[:1]), x.scatter_reduce(0, i[:0], y, "mean", include_self=False)]
+        results = [
+            s.scatter(0, z, 5.0),
+            s.index_add(0, z, s),
+            s.index_fill(0, z, 3.0),
+            s.index_copy(0, z, s + 1),
+            s.put(z, s * 2),
+            s.scatter_add(0, z, s),
+        ]
+        results += [
+            x.scatter(0, i[:0], y),
+            x.index_add(0, i[0, :0], y[:0]),
+            x.index_fill(0, i[0, :0], 1.0),
+            x.put(i[:0], y[:0]),
+            x.index_copy(1, i[0, :0], y[:, :0]),
+        ]
+        results += [
+            x.scatter(0, i[:1, :2], y),
+            x.scatter(1, i, y),
+            x.scatter_add(0, i[:, :2], y),
+            x.scatter(-1, i[:1].int(), y),
+            x.index_put((i[:0],), y[0, 0]),
+        ]
+        results += [
+            x[:, :0].index_add(0, i[0, :1], x[:1, :0]),
+            x.index_add(0, i[0, 0], x[:1]),
+            x.scatter_reduce(0, i[:0], y, "mean", include_self=False),
+        ]
         return results
 
     check(fn, randn(3, 4), torch.tensor(2.0), integers(0, 3, 3, 3), randn(3, 4, seed=1))
@@ -182,7 +242,11 @@ def test_negative_indices_count_where_the_cpu_lets_them() -> None:
         return [x.index_put((i,), x[0]), x.index_fill(0, i, 2.0), x.put(i, x[0, :2]), x.take(i)]
 
     check(fn, randn(3, 4), torch.tensor([-1, -3]))
-    for call in (lambda x, i: x.index_add(0, i, x[:1]), lambda x, i: x.scatter(0, i[:, None], 1.0), lambda x, i: x.index_select(0, i)):
+    for call in (
+        lambda x, i: x.index_add(0, i, x[:1]),
+        lambda x, i: x.scatter(0, i[:, None], 1.0),
+        lambda x, i: x.index_select(0, i),
+    ):
         result = call(torch.ones(3, 4, device="tpu"), torch.tensor([-1], device="tpu"))
         with pytest.raises((IndexError, RuntimeError)):
             result.cpu()
@@ -190,7 +254,13 @@ def test_negative_indices_count_where_the_cpu_lets_them() -> None:
 
 def test_complex_values() -> None:
     def fn(x: torch.Tensor, i: torch.Tensor) -> list[torch.Tensor]:
-        results = [x[i], x.index_add(0, i, x[:2], alpha=1j), x.index_fill(0, i, 1 + 2j), x.scatter(0, i[:, None], 2j), x.index_put((i,), x[0], accumulate=True)]
+        results = [
+            x[i],
+            x.index_add(0, i, x[:2], alpha=1j),
+            x.index_fill(0, i, 1 + 2j),
+            x.scatter(0, i[:, None], 2j),
+            x.index_put((i,), x[0], accumulate=True),
+        ]
         return [*results, x.scatter_add(0, i[:, None], x), x[x.real > 0]]
 
     check(fn, torch.complex(randn(3, 2), randn(3, 2, seed=1)), torch.tensor([2, 0]))
@@ -213,7 +283,9 @@ def test_repeated_steps_with_other_numbers_compile_once() -> None:
     i = torch.tensor([1, 3, 1], device="tpu")
     results = []
     for step in range(4):
-        x.index_add_(0, i, torch.ones(3, device="tpu"), alpha=step + 0.5).index_fill_(0, i[:1], float(step)).scatter_(0, i[1:2], step * 2.0)
+        x.index_add_(0, i, torch.ones(3, device="tpu"), alpha=step + 0.5).index_fill_(0, i[:1], float(step)).scatter_(
+            0, i[1:2], step * 2.0
+        )
         lazytpu.sync()
         if step == 1:
             before = lazytpu.metrics()["compiles"]

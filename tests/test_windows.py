@@ -91,7 +91,9 @@ def test_regular_windows_need_no_gather(base: Any, size: Any, stride: Any, offse
     with jax.enable_x64(True):
         read = jax.jit(lambda a: windows.read(a, size, stride, offset)).lower(x.numpy())
         write = jax.jit(lambda a, b: windows.write(a, b, stride, offset)).lower(x.numpy(), view.numpy())
-        np.testing.assert_array_equal(np.asarray(windows.read(jax.numpy.asarray(x.numpy()), size, stride, offset)), view.numpy())
+        np.testing.assert_array_equal(
+            np.asarray(windows.read(jax.numpy.asarray(x.numpy()), size, stride, offset)), view.numpy()
+        )
     assert "gather" not in read.as_text() and "scatter" not in write.as_text()
 
 
@@ -110,13 +112,30 @@ def test_views_of_views_on_the_device(seed: int) -> None:
             results.append(x)
         return results
 
-    check(fn, randn(4, 6, grad=True), randn(2, 3, 4, seed=1, grad=True), randn(12, seed=2, grad=True), randn(6, 1, 2, seed=3, grad=True))
+    check(
+        fn,
+        randn(4, 6, grad=True),
+        randn(2, 3, 4, seed=1, grad=True),
+        randn(12, seed=2, grad=True),
+        randn(6, 1, 2, seed=3, grad=True),
+    )
 
 
 def test_bytes_seen_as_other_dtypes() -> None:
     def fn(x: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> list[torch.Tensor]:
-        results = [x.view(torch.int32), x.view(torch.int16), x.view(torch.float64), x[:, 2:].view(torch.uint8), x.view(torch.complex64)]
-        results += [b[:4].view(torch.int32), b[1:5].clone().view(torch.int16), c.view(torch.float32), torch.view_as_real(c)[..., 1]]
+        results = [
+            x.view(torch.int32),
+            x.view(torch.int16),
+            x.view(torch.float64),
+            x[:, 2:].view(torch.uint8),
+            x.view(torch.complex64),
+        ]
+        results += [
+            b[:4].view(torch.int32),
+            b[1:5].clone().view(torch.int16),
+            c.view(torch.float32),
+            torch.view_as_real(c)[..., 1],
+        ]
         y = x.clone()
         y.view(torch.int32)[0, 0] = 0x3F800000
         y.view(torch.int16)[1, ::2] = 7
@@ -144,10 +163,39 @@ def test_reinterpretation_pads_the_last_element(dtype: Any) -> None:
 
 def test_gradients_through_views() -> None:
     def fn(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
-        results = [x[1:3, ::2], x[:, 1], x[-1, -2], x.t()[2:], x.diagonal(1), x.diagonal(-1, 1, 0), x[::3].flatten(), x.narrow(1, 1, 3)]
-        results += [x.as_strided((2, 3), (7, 2), 1), x.as_strided((3, 3), (1, 2)), x.unfold(1, 3, 1), x.unfold(0, 2, 3), x[None, :, None]]
-        results += [x.expand(2, *x.shape), x.view(-1)[3:20].clone(), x.unflatten(1, (2, 3)).permute(2, 0, 1), x.chunk(3, 1)[1], x.T[0]]
-        results += [y.movedim(0, -1)[1], y.swapaxes(0, 2), y.select(1, 2)[:, 1:], y.unbind(2)[1], y.split([1, 2], 1)[1], y[..., -1], y[:0]]
+        results = [
+            x[1:3, ::2],
+            x[:, 1],
+            x[-1, -2],
+            x.t()[2:],
+            x.diagonal(1),
+            x.diagonal(-1, 1, 0),
+            x[::3].flatten(),
+            x.narrow(1, 1, 3),
+        ]
+        results += [
+            x.as_strided((2, 3), (7, 2), 1),
+            x.as_strided((3, 3), (1, 2)),
+            x.unfold(1, 3, 1),
+            x.unfold(0, 2, 3),
+            x[None, :, None],
+        ]
+        results += [
+            x.expand(2, *x.shape),
+            x.view(-1)[3:20].clone(),
+            x.unflatten(1, (2, 3)).permute(2, 0, 1),
+            x.chunk(3, 1)[1],
+            x.T[0],
+        ]
+        results += [
+            y.movedim(0, -1)[1],
+            y.swapaxes(0, 2),
+            y.select(1, 2)[:, 1:],
+            y.unbind(2)[1],
+            y.split([1, 2], 1)[1],
+            y[..., -1],
+            y[:0],
+        ]
         z = x * 1
         z[1:, ::2] *= 2
         z.t()[0].sub_(y[0, 0, 0])

@@ -14,6 +14,8 @@ from lazytpu.storage import LazyStorage
 
 _storage_of = torch._C.TensorBase.untyped_storage
 _KIND = "tpu"
+_HOST = 1 << 44
+"""An address from here on is real: it spares most tensors the look at their device."""
 
 
 def apply() -> None:
@@ -26,11 +28,12 @@ def _data_ptr() -> None:
     pointer = torch.Tensor.data_ptr
 
     def data_ptr(self: torch.Tensor) -> int:
-        if self.device.type != _KIND:
-            return pointer(self)
+        address = pointer(self)
+        if address >= _HOST or self.device.type != _KIND:
+            return address
         storage = _storage_of(self)
         if type(storage) is not LazyStorage:
-            return pointer(self)
+            return address
         return storage.data_ptr() + int(self.storage_offset()) * self.element_size() if self.numel() else 0
 
     data_ptr.__doc__ = pointer.__doc__

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lazytpu.device import scripting
+from lazytpu.device import backward, scripting
 
 _local = threading.local()
 _Places = list[tuple[nn.Module, str]]
@@ -84,7 +84,9 @@ def _wrap_conversion() -> None:
 
 def _concerns_tpu(module: nn.Module) -> bool:
     """Whether ``module`` is on its way to ``tpu`` or partly there."""
-    return getattr(_local, "to_tpu", False) or any(t.device.type == "tpu" for t in _tensors(module))
+    if getattr(_local, "to_tpu", False):
+        return True
+    return backward.in_use() and any(t.device.type == "tpu" for t in _tensors(module))
 
 
 def _tensors(module: nn.Module) -> Iterator[torch.Tensor]:

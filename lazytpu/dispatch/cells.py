@@ -14,11 +14,13 @@ import torch
 
 from lazytpu import recorder
 from lazytpu.ir import Signature, Slot, TensorType, Value, tensor_type
+from lazytpu.ir.windows import family
 from lazytpu.storage import LazyStorage
 
 _make_tensor = torch._C._acc.create_empty_tensor
 _storage_of: Callable[[torch.Tensor], Any] = torch._C.TensorBase.untyped_storage
 _META = torch._C.DispatchKeySet(torch._C.DispatchKey.Meta)
+_OFFSET = tensor_type((), torch.int64)
 _VIEW_SIGNATURES: dict[tuple[Any, ...], Signature] = {}
 _WRITE_SIGNATURES: dict[tuple[Any, ...], Signature] = {}
 _FULL_SIGNATURES: dict[tuple[Any, ...], Signature] = {}
@@ -105,8 +107,14 @@ def view_of(value: Value, size: tuple[int, ...], stride: tuple[int, ...], offset
         kept = trace.refs[known]()
         if kept is not None:
             return kept
-    signature = _view_signature("lazytpu::view", (value.type,), (size, stride, offset), tensor_type(size, dtype))
-    (result,) = recorder.record(signature, (value,))
+    type, shown = value.type, tensor_type(size, dtype)
+    window = family(type.numel, type.shape, size, stride, offset) if type.dtype is dtype and shown.numel else None
+    if window is not None and window.moves(offset, writes=False):
+        signature = _view_signature("lazytpu::view_at", (type, _OFFSET), (size, stride, window.anchor), shown)
+        (result,) = recorder.record(signature, (value, offset))
+    else:
+        signature = _view_signature("lazytpu::view", (type,), (size, stride, offset), shown)
+        (result,) = recorder.record(signature, (value,))
     if value.epoch == result.epoch:
         trace.views[key] = result.id
     return result
@@ -173,7 +181,14 @@ def write(tensor: torch.Tensor, value: Value) -> None:
         signature = _WRITE_SIGNATURES[key] = _write_signature(cell.type, type, size, stride, offset)
     if 0 in size:
         return
-    (result,) = recorder.record(signature, (cell, value))
+    window = family(cell.type.numel, cell.type.shape, size, stride, offset) if cell.type.dtype is dtype else None
+    if window is not None and window.moves(offset, writes=True):
+        signature = _view_signature(
+            "lazytpu::view_write_at", (cell.type, type, _OFFSET), (size, stride, window.anchor), cell.type
+        )
+        (result,) = recorder.record(signature, (cell, value, offset))
+    else:
+        (result,) = recorder.record(signature, (cell, value))
     storage.value = result
     if not fills and value.epoch == result.epoch:
         recorder.trace.views[(result.id, size, stride, offset, dtype)] = value.id

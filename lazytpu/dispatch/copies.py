@@ -200,7 +200,9 @@ def _zero_(self: torch.Tensor) -> torch.Tensor:
     return _fill_scalar(self, 0)
 
 
-def _efficientzerotensor(size: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> torch.Tensor:
+def _efficientzerotensor(
+    size: Any, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> torch.Tensor:
     return _zero_(_empty(size, dtype, layout, device, pin_memory))
 
 

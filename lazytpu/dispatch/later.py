@@ -19,7 +19,8 @@ class Later:
 
     def done(self) -> bool:
         """Whether ``result()`` would return without running or waiting for anything."""
-        return self._value.buffer is not None and bool(self._value.buffer.array.is_ready())
+        value = self._value
+        return value.host is not None or (value.buffer is not None and bool(value.buffer.array.is_ready()))
 
     def result(self) -> Any:
         """The Python number of a one-element tensor, else a CPU tensor; waits for it."""

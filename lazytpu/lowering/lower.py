@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from lazytpu import counts, dtypes
 from lazytpu.ir import Signature, Slot

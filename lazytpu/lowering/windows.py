@@ -7,70 +7,12 @@ then a read is reshape, slice, transpose and broadcast, and a write is the rever
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-
-class Plan(NamedTuple):
-    """``shape`` factors the flat memory; ``starts``, ``counts`` and ``steps`` slice it; ``dims``
-    says, for each dimension of the factored shape, which dimension of the window it is (or None
-    where one element is picked)."""
-
-    shape: tuple[int, ...]
-    starts: tuple[int, ...]
-    counts: tuple[int, ...]
-    steps: tuple[int, ...]
-    dims: tuple[int | None, ...]
-
-
-def plan(
-    numel: int, base: tuple[int, ...], size: tuple[int, ...], stride: tuple[int, ...], offset: int
-) -> Plan | None:
-    """A plan for this window over ``numel`` elements that are shaped ``base``; None where there is none."""
-    real = [(stride[d], size[d], d) for d in range(len(size)) if size[d] > 1 and stride[d] > 0]
-    real.sort(reverse=True)
-    bounds = {1}
-    step = 1
-    for dim in reversed(base):
-        bounds.add(step)
-        step *= dim
-    # A boundary strictly inside a window dimension would split it.
-    bounds = {b for b in bounds if b == 1 or not any(s < b < s * n for s, n, _ in real)}
-    found = _plan_within(bounds, numel, real, offset)
-    return found if found is not None or bounds == {1} else _plan_within({1}, numel, real, offset)
-
-
-def _plan_within(bounds: set[int], numel: int, real: list[tuple[int, int, int]], offset: int) -> Plan | None:
-    """A plan whose factored shape has dimensions of the strides ``bounds`` and of further ones in ``real``."""
-    chain = sorted(bounds)
-    for s, n, _ in real:
-        if s in chain:
-            continue
-        upper = min((b for b in chain if b > s), default=numel)
-        lower = max(b for b in chain if b < s)
-        if upper % s == 0 and s % lower == 0 and s * n <= upper and numel % s == 0:
-            chain = sorted({*chain, s})
-    chain.sort(reverse=True)
-    if any(numel % b for b in chain) or any(a % b for a, b in zip(chain, chain[1:])):
-        return None
-    shape = tuple(above // b for above, b in zip([numel, *chain], chain))
-    starts, counts, steps = [0] * len(chain), [1] * len(chain), [1] * len(chain)
-    dims: list[int | None] = [None] * len(chain)
-    rest = offset
-    for i, b in enumerate(chain):
-        starts[i], rest = divmod(rest, b)
-    for s, n, d in real:
-        i = next(i for i, b in enumerate(chain) if s % b == 0 and b <= s)
-        if dims[i] is not None:
-            return None
-        dims[i], counts[i], steps[i] = d, n, s // chain[i]
-    if any(a + (n - 1) * k >= total for a, n, k, total in zip(starts, counts, steps, shape)):
-        return None
-    return Plan(shape, tuple(starts), tuple(counts), tuple(steps), tuple(dims))
+from lazytpu.ir.windows import Plan, plan
 
 
 def _span(size: tuple[int, ...], stride: tuple[int, ...]) -> int:
@@ -103,6 +45,40 @@ def read(x: jax.Array, size: tuple[int, ...], stride: tuple[int, ...], offset: i
     if any(found.starts) or found.counts != found.shape:
         stops = [a + (n - 1) * k + 1 for a, n, k in zip(found.starts, found.counts, found.steps)]
         y = lax.slice(y, found.starts, stops, found.steps)
+    return _shown(y, found, size)
+
+
+def read_at(x: jax.Array, size: tuple[int, ...], stride: tuple[int, ...], anchor: int, offset: jax.Array) -> jax.Array:
+    """The window at a runtime ``offset``, which has a plan like that of the static offset ``anchor``."""
+    found = plan(x.size, x.shape, size, stride, anchor)
+    assert found is not None
+    spans = [(n - 1) * k + 1 for n, k in zip(found.counts, found.steps)]
+    y = lax.dynamic_slice(x.reshape(found.shape), _starts(found, offset), spans)
+    return _shown(lax.slice(y, [0] * y.ndim, spans, found.steps), found, size)
+
+
+def write_at(x: jax.Array, update: jax.Array, stride: tuple[int, ...], anchor: int, offset: jax.Array) -> jax.Array:
+    """``x`` with ``update`` in the window at a runtime ``offset``; the plan has no steps."""
+    found = plan(x.size, x.shape, update.shape, stride, anchor)
+    assert found is not None
+    u = _laid(update, found)
+    return lax.dynamic_update_slice(x.reshape(found.shape), u, _starts(found, offset)).reshape(x.shape)
+
+
+def _starts(found: Plan, offset: jax.Array) -> list[jax.Array]:
+    """Where the slices of a plan start for a runtime offset."""
+    starts, rest, below = [], offset, 1
+    for dim in found.shape:
+        below *= dim
+    for dim in found.shape:
+        below //= dim
+        starts.append(rest // below)
+        rest = rest % below
+    return starts
+
+
+def _shown(y: jax.Array, found: Plan, size: tuple[int, ...]) -> jax.Array:
+    """The slice of a plan, arranged as the window."""
     kept = [(i, d) for i, d in enumerate(found.dims) if d is not None]
     y = y.reshape([found.counts[i] for i, _ in kept])
     order = sorted(range(len(kept)), key=lambda k: kept[k][1])  # type: ignore[arg-type, return-value]
@@ -133,9 +109,7 @@ def write(x: jax.Array, update: jax.Array, stride: tuple[int, ...], offset: int)
 
 def _written(whole: jax.Array, update: jax.Array, found: Plan) -> jax.Array:
     """``whole``, of the plan's shape, with ``update`` in the window."""
-    kept = [d for d in found.dims if d is not None]
-    small = [d for d in range(update.ndim) if d not in kept]
-    u = lax.transpose(update, [*kept, *small]).reshape(found.counts)
+    u = _laid(update, found)
     if found.counts == found.shape:
         return u
     if all(k == 1 for k in found.steps):
@@ -148,3 +122,10 @@ def _written(whole: jax.Array, update: jax.Array, found: Plan) -> jax.Array:
     spread = lax.pad(u, jnp.zeros((), u.dtype), config)
     inside = lax.pad(jnp.ones(u.shape, bool), jnp.zeros((), bool), config)
     return jnp.where(inside, spread, whole)
+
+
+def _laid(update: jax.Array, found: Plan) -> jax.Array:
+    """A window's content, arranged as the slice of a plan."""
+    kept = [d for d in found.dims if d is not None]
+    small = [d for d in range(update.ndim) if d not in kept]
+    return lax.transpose(update, [*kept, *small]).reshape(found.counts)

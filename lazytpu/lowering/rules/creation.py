@@ -56,4 +56,5 @@ def logspace(ctx: Context, start: Any, end: Any, base: Any) -> Any:
 
 @rule("lazytpu::eye")
 def eye(ctx: Context) -> Any:
-    return jnp.eye(*ctx.shape, dtype=ctx.dtype)
+    rows, columns = ctx.shape
+    return jnp.eye(rows, columns, dtype=ctx.dtype)

@@ -38,7 +38,10 @@ def promoted(ctx: Context, *operands: Any) -> list[Any]:
 
 
 def _in(dtype: np.dtype, *operands: Any) -> list[Any]:
-    """The operands in the dtype to compute in, rounded to ``dtype`` on the way; a second one with one element is not, as on CPU."""
+    """The operands in the dtype to compute in, rounded to ``dtype`` on the way.
+
+    As on CPU an operand of one element, the first aside, is not rounded.
+    """
     math = opmath(dtype)
     first, *others = map(jnp.asarray, operands)
     return [convert(convert(first, dtype), math), *(convert(convert(x, dtype) if x.size != 1 else x, math) for x in others)]

@@ -55,6 +55,16 @@ def view_write(ctx: Context, x: Any, update: Any, size: Any, stride: Any, offset
     return (written if written.dtype == dtype else reinterpret(written, dtype)[: x.size]).reshape(ctx.shape)
 
 
+@rule("lazytpu::view_at")
+def view_at(ctx: Context, x: Any, offset: Any, size: Any, stride: Any, anchor: int) -> Any:
+    return windows.read_at(x, size, stride, anchor, offset)
+
+
+@rule("lazytpu::view_write_at")
+def view_write_at(ctx: Context, x: Any, update: Any, offset: Any, size: Any, stride: Any, anchor: int) -> Any:
+    return windows.write_at(x, jnp.broadcast_to(update, size), stride, anchor, offset)
+
+
 @rule("lazytpu::conj")
 def conj(ctx: Context, x: Any) -> Any:
     return x.conj()
