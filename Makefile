@@ -21,7 +21,7 @@ digits: $(VENV)/.ready  ## train the example CNN on handwritten digits
 	$(BIN)/python examples/digits.py $(ARGS)
 
 test: $(VENV)/.ready  ## the whole test suite but the sweeps
-	$(BIN)/python -m pytest -m "not sweep" $(ARGS)
+	$(BIN)/python -m pytest -n 2 -m "not sweep" $(ARGS)
 
 sweep: $(VENV)/.ready  ## slow sweeps: thousands of random programs
 	$(BIN)/python -m pytest -m sweep $(ARGS)

@@ -34,6 +34,7 @@ def launch(trace: Trace) -> None:
     trace.outputs = tuple(v.id for v in live)
     if not live:
         return
+    outputs: Sequence[buffers.Buffer | None]
     try:
         outputs = _run(trace, trace.outputs, _donated(trace), site=str(user_source()))
     except program.CompileError as error:

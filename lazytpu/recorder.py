@@ -17,8 +17,8 @@ from typing import Any
 
 from lazytpu import counts
 from lazytpu.ir import NUMBER_FLOAT, NUMBER_INT, Signature, Source, TensorType, Trace, Value
-from lazytpu.ir.source import library_code as _library_code
 from lazytpu.ir.source import is_library_code
+from lazytpu.ir.source import library_code as _library_code
 
 _getframe = sys._getframe
 lock: Any = threading.RLock()

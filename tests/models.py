@@ -8,9 +8,10 @@ from typing import Any
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from sklearn.datasets import load_digits
+
 from examples.digits import network
 from examples.gpt import GPT
-from sklearn.datasets import load_digits
 
 
 class Residual(nn.Module):
@@ -43,7 +44,8 @@ class Recurrent(nn.Module):
 def resnet() -> nn.Module:
     """A ResNet for 1×8×8 images, 10 classes."""
     return nn.Sequential(
-        nn.Conv2d(1, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), Residual(8, 8, 1), Residual(8, 16, 2), Residual(16, 16, 1),
+        nn.Conv2d(1, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
+        Residual(8, 8, 1), Residual(8, 16, 2), Residual(16, 16, 1),
         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10),
     )  # fmt: skip
 

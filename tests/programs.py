@@ -33,7 +33,9 @@ def _data(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> torch.Tensor
 
 
 def _number(rng: random.Random, x: torch.Tensor) -> Any:
-    return rng.choice([2, -1, 3, 0]) if not x.dtype.is_floating_point or rng.random() < 0.4 else rng.choice([0.5, -1.25, 2.0, 0.0])
+    if not x.dtype.is_floating_point or rng.random() < 0.4:
+        return rng.choice([2, -1, 3, 0])
+    return rng.choice([0.5, -1.25, 2.0, 0.0])
 
 
 def _view(rng: random.Random, x: torch.Tensor) -> torch.Tensor:
@@ -126,6 +128,9 @@ def _reduce(rng: random.Random, x: torch.Tensor) -> torch.Tensor:
 
 def _inplace(rng: random.Random, x: torch.Tensor, y: torch.Tensor) -> None:
     """Write to ``x``; raises on every device where PyTorch refuses."""
+    if y.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() and not (x.is_contiguous() and y.is_contiguous()):
+        # What CPU reads of memory that it is overwriting is undefined where it does not refuse the call.
+        y = y.clone()
     kind = rng.choice(["add", "mul", "copy", "fill", "zero", "sub", "clamp", "addcmul", "neg", "setitem", "setslice", "mask"])
     if kind == "fill":
         x.fill_(_number(rng, x))
@@ -186,13 +191,19 @@ def _shape(rng: random.Random, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor
     return x.flip(dim)
 
 
-OPS = ["new", "view", "view", "view", "unary", "binary", "reduce", "inplace", "inplace", "inplace_view", "inplace_view", "shape", "cast"]
+OPS = [
+    "new", "view", "view", "view", "unary", "binary", "reduce", "inplace", "inplace", "inplace_view", "inplace_view",
+    "shape", "cast",
+]  # fmt: skip
 
 
 def random_program(seed: int, length: int) -> list[Instruction]:
     """A program of ``length`` instructions from a seed."""
     rng = random.Random(seed)
-    return [Instruction(rng.choice(OPS), rng.randrange(1 << 16), rng.randrange(1 << 16), rng.randrange(1 << 16)) for _ in range(length)]
+    return [
+        Instruction(rng.choice(OPS), rng.randrange(1 << 16), rng.randrange(1 << 16), rng.randrange(1 << 16))
+        for _ in range(length)
+    ]
 
 
 def _apply(step: Instruction, x: torch.Tensor, y: torch.Tensor, device: str) -> torch.Tensor | None:
@@ -215,7 +226,9 @@ def _apply(step: Instruction, x: torch.Tensor, y: torch.Tensor, device: str) -> 
     return None
 
 
-def execute(program: list[Instruction], device: str, after_step: Callable[[int, list[torch.Tensor]], None] | None = None) -> list[Any]:
+def execute(
+    program: list[Instruction], device: str, after_step: Callable[[int, list[torch.Tensor]], None] | None = None
+) -> list[Any]:
     """Run a program; returns the tensors of the pool as CPU tensors, and for each step its error's type if it raised.
 
     ``after_step(position, pool)`` runs between instructions: sync points go there.
@@ -248,7 +261,8 @@ def differences(expected: list[Any], actual: list[Any]) -> str:
         if x.dtype != y.dtype or x.shape != y.shape:
             found.append(f"tensor {i}: {x.dtype}{tuple(x.shape)} on the CPU, {y.dtype}{tuple(y.shape)} on the device")
             continue
-        tolerance = {torch.float32: 1e-4, torch.float64: 1e-9, torch.bfloat16: 2e-2}.get(x.dtype, 0)
+        tolerance = {torch.float32: 1e-4, torch.float64: 1e-5, torch.bfloat16: 2e-2}.get(x.dtype, 0)
         if not torch.allclose(x.double(), y.double(), rtol=tolerance, atol=tolerance, equal_nan=True):
-            found.append(f"tensor {i} ({x.dtype}): {x.flatten().tolist()[:12]} on the CPU, {y.flatten().tolist()[:12]} on the device")
+            ours, theirs = y.flatten().tolist()[:12], x.flatten().tolist()[:12]
+            found.append(f"tensor {i} ({x.dtype}): {theirs} on the CPU, {ours} on the device")
     return "\n".join(found)

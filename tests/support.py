@@ -65,7 +65,10 @@ def run(fn: Callable[..., Any], device: str, args: tuple[Any, ...], grad: bool) 
     gradients: list[Any] = []
     if grad:
         outputs = [t for t in leaves(result) if t.requires_grad]
-        weights = [torch.linspace(0.5, 1.5, t.numel(), dtype=torch.float64).reshape(t.shape).to(t.dtype).to(device) for t in outputs]
+        weights = [
+            torch.linspace(0.5, 1.5, t.numel(), dtype=torch.float64).reshape(t.shape).to(t.dtype).to(device)
+            for t in outputs
+        ]
         gradients = [g for g in torch.autograd.grad(outputs, inputs, weights, allow_unused=True) if g is not None]
     return result, gradients, [t for t in clones.values()]
 

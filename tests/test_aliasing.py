@@ -113,7 +113,16 @@ def copies(x: Any) -> Any:
 
 @pytest.mark.parametrize(
     "program",
-    [views_of_views, writes_through_views, writes_through_the_base, data_and_detach, self_overlapping_copies, expanded, chunks, copies],
+    [
+        views_of_views,
+        writes_through_views,
+        writes_through_the_base,
+        data_and_detach,
+        self_overlapping_copies,
+        expanded,
+        chunks,
+        copies,
+    ],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
 def test_programs_on_one_base(program: Any, dtype: torch.dtype) -> None:
@@ -133,8 +142,9 @@ def test_rebinding_resizing_and_out() -> None:
 
 def test_metadata_of_views_is_the_cpus() -> None:
     def metadata(x: torch.Tensor) -> list[Any]:
-        views = [x.t(), x.t().t(), x[::2], x[:, None], x.expand(2, 4, 4), x.permute(1, 0), x.unfold(0, 2, 1), x[1], x.view(-1)[2:],
-                 x.t().contiguous(), x.flatten(), x.squeeze(), x.movedim(0, 1), x.as_strided((2, 2), (1, 4), 3)]  # fmt: skip
+        views = [x.t(), x.t().t(), x[::2], x[:, None], x.expand(2, 4, 4), x.permute(1, 0), x.unfold(0, 2, 1), x[1],
+                 x.view(-1)[2:], x.t().contiguous(), x.flatten(), x.squeeze(), x.movedim(0, 1),
+                 x.as_strided((2, 2), (1, 4), 3)]  # fmt: skip
         results = [(tuple(v.shape), v.stride(), v.storage_offset(), v.is_contiguous(), v._is_view()) for v in views]
         kept = [x.t() + 1, x.t().clone(), torch.empty_like(x.t()), x.t().abs(), x.t().to(torch.float64), x.t().contiguous() * 2]
         return [results, [(tuple(k.shape), k.stride()) for k in kept]]

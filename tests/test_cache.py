@@ -126,7 +126,7 @@ def test_loops_on_python_numbers_share_one_program() -> None:
 def test_reading_later_does_not_stall_or_rerun() -> None:
     x = torch.ones(4, device="tpu")
     handles = []
-    for i in range(4):
+    for _ in range(4):
         x = x * 2
         handles.append(lazytpu.later(x.sum()))
         lazytpu.sync()

@@ -112,7 +112,11 @@ def test_an_interrupt_while_compiling_leaves_a_usable_process(monkeypatch: pytes
 def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run ``code`` in a fresh interpreter."""
     return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, env={**os.environ, **environment}, timeout=120
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=120,
     )
 
 

@@ -16,7 +16,7 @@ from lazytpu import recorder
 from lazytpu.device import random
 from lazytpu.dispatch import cells, infer
 from lazytpu.dispatch.fixed import record, values, wide
-from lazytpu.ir import tensor_type
+from lazytpu.ir import Value, tensor_type
 
 _ATEN = torch.ops.aten
 _SDPA = _ATEN.scaled_dot_product_attention.default
@@ -221,7 +221,7 @@ def _kept(query: torch.Tensor, key: torch.Tensor, p: float, seed: torch.Tensor, 
     dtype = wide(query.dtype)
     output = tensor_type((*query.shape[:3], key.size(2)), dtype)
     with recorder.lock:
-        inputs = [cells.read(query), cells.read(key), float(p)]
+        inputs: list[Value | float | None] = [cells.read(query), cells.read(key), float(p)]
         drawn = record("lazytpu::attention_kept", inputs, (), (output,), [cells.read(seed), cells.read(offset)])
         return cells.new(drawn[0])
 

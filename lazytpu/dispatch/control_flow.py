@@ -92,7 +92,9 @@ def while_loop(cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried
         body = _Body("torch.while_loop", _place(body_fn, every), types)
         state = tuple(v.type for v in carried)
         if body.program.output_types != state:
-            raise RuntimeError(f"body_fn of torch.while_loop must return {state}, like its inputs, not {body.program.output_types}")
+            raise RuntimeError(
+                f"body_fn of torch.while_loop must return {state}, like its inputs, not {body.program.output_types}"
+            )
         count, shared = len(carried), len(values)
         more = _slots(count, shared - count)
         args = (
@@ -116,7 +118,9 @@ def scan(combine_fn: Callable[..., Any], init: Any, xs: Any, additional_inputs: 
         body = _Body("scan", _place(combine_fn, every), [*(v.type for v in carried), *items, *(v.type for v in more)])
         state = [v.type for v in carried]
         if list(body.program.output_types[: len(state)]) != state:
-            raise RuntimeError(f"combine_fn of scan must return its carry as {state}, not {body.program.output_types[: len(state)]}")
+            raise RuntimeError(
+                f"combine_fn of scan must return its carry as {state}, not {body.program.output_types[: len(state)]}"
+            )
         length = sequences[0].type.shape[0]
         outputs = [*state, *(tensor_type((length, *t.shape), t.dtype) for t in body.program.output_types[len(state) :])]
         a, b = len(carried), len(carried) + len(sequences)

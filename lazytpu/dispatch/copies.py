@@ -142,7 +142,8 @@ def _copy_(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) ->
             src = cells.new(host.upload(src.to("cpu", self.dtype)))
         overlap.check_partial_overlap(self, (src,))
         storage = cells.storage_of(src)
-        if storage.value.type.shape == () and src.dtype is storage.value.type.dtype and not cells.has_pending_bits(src):
+        scalar = storage.value.type.shape == () and (src.dim() == 0 or src.shape == self.shape)
+        if scalar and src.dtype is storage.value.type.dtype and not cells.has_pending_bits(src):
             # A scalar fills the window, as in x[i] = 1: the write broadcasts it, so its expanded view is never read.
             cells.write(self, cells.cast(storage.value, self.dtype))
             return self

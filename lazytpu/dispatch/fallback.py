@@ -46,7 +46,9 @@ def announce(name: str) -> None:
     counts.add("cpu_fallbacks")
     counts.add(f"cpu_fallback.{name}")
     if os.environ.get("LAZYTPU_FALLBACK", "warn") == "error":
-        raise NotImplementedError(f"{source}: {name} has no lowering rule for 'tpu', and LAZYTPU_FALLBACK=error forbids the CPU")
+        raise NotImplementedError(
+            f"{source}: {name} has no lowering rule for 'tpu', and LAZYTPU_FALLBACK=error forbids the CPU"
+        )
     if name not in _announced:
         _announced.add(name)
         warnings.warn(

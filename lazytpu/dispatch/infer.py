@@ -89,7 +89,8 @@ def types_of(result: Any) -> Any:
     if isinstance(result, torch.Tensor):
         return tensor_type(tuple(result.shape), result.dtype)
     if isinstance(result, (list, tuple)):
-        return type(result)(types_of(item) for item in result) if type(result) in (list, tuple) else tuple(map(types_of, result))
+        kind = type(result) if type(result) in (list, tuple) else tuple
+        return kind(map(types_of, result))
     return None
 
 

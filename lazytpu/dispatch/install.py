@@ -36,7 +36,7 @@ def install() -> None:
 
 def _install() -> None:
     import torch._decomp  # fills the table of decompositions
-    import torch._refs  # noqa: F401
+    import torch._refs  # and so does this
 
     from lazytpu import lowering
     from lazytpu.device import autocast
@@ -93,11 +93,12 @@ def _install() -> None:
             register(op, functional[op])
     for key, decomposition in torch._decomp.decomposition_table.items():
         op = key if isinstance(key, OpOverload) else None
-        if op is not None and op.namespace == "aten" and op not in done and _lacks_kernel(op):
-            if not op._schema.is_mutable and not _draws_random_numbers(op):
-                kernel = _decomposed(op, decomposition)
-                _decompositions[op] = functional[op] = kernel
-                register(op, kernel)
+        if op is None or op.namespace != "aten" or op in done or not _lacks_kernel(op):
+            continue
+        if not op._schema.is_mutable and not _draws_random_numbers(op):
+            kernel = _decomposed(op, decomposition)
+            _decompositions[op] = functional[op] = kernel
+            register(op, kernel)
     _register_written_forms(register, done, functional)
     control_flow.register()
 

@@ -22,6 +22,7 @@ from lazytpu.ir import Signature, Slot, TensorType, Value, tensor_type
 from lazytpu.lowering.registry import Rule
 from lazytpu.storage import LazyStorage
 
+_default_dtype = torch.get_default_dtype
 _storage_of: Callable[[torch.Tensor], Any] = torch._C.TensorBase.untyped_storage
 _make_tensor = torch._C._acc.create_empty_tensor
 
@@ -134,7 +135,9 @@ class Gathered:
             self.number(x)
 
 
-def _template(how: list[int], args: list[Any], gathered: Gathered) -> tuple[tuple[Any, ...], tuple[TensorType, ...], tuple[str, ...]]:
+def _template(
+    how: list[int], args: list[Any], gathered: Gathered
+) -> tuple[tuple[Any, ...], tuple[TensorType, ...], tuple[str, ...]]:
     """The argument template of a signature, with the types and kinds of its inputs."""
     types: list[TensorType] = []
     kinds: list[str] = []
@@ -170,6 +173,7 @@ def gather(schema: Schema, how: list[int], args: list[Any]) -> Gathered:
     """Take a call's arguments apart into runtime inputs and a key."""
     gathered = Gathered(schema.name)
     key = gathered.key
+    key.append(_default_dtype())
     inputs = gathered.inputs
     for kind, x in zip(how, args):
         if kind == _TENSOR:
@@ -241,7 +245,9 @@ class Recording:
 
     def check_in_place(self, args: Any) -> None:
         """Raise as CPU does where the result would have to be narrowed to another kind of number."""
-        computed = infer.call(overload(self.rule_name), list(args))
+        op = overload(self.rule_name)
+        assert op is not None
+        computed = infer.call(op, list(args))
         target = args[self.written[0]]
         if not torch.can_cast(computed.dtype, target.dtype):
             raise _cannot_cast(computed.dtype, target.dtype)

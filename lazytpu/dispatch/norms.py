@@ -49,12 +49,15 @@ def _batch_norm(
         types = tuple(None if v is None else v.type for v in read)
         _check(types, bool(training), float(eps))
         saved = tensor_type(tuple(input.shape[1:2]) if training else (0,), wide(input.dtype))
+        assert types[0] is not None
         outputs = [types[0]]
         if training:
             outputs += [saved, saved, *(t for t in types[3:] if t is not None)]
         results = record("lazytpu::batch_norm", [*read, float(momentum)], (bool(training), float(eps)), tuple(outputs))
         if not training:
-            return cells.new(results[0]), *(cells.new(cells.undefined(saved.shape, saved.dtype)) for _ in range(2))
+            output = cells.new(results[0])
+            mean, deviation = (cells.new(cells.undefined(saved.shape, saved.dtype)) for _ in range(2))
+            return output, mean, deviation
         updates = iter(results[3:])
         for running in (running_mean, running_var):
             if running is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import torch
@@ -37,7 +37,7 @@ class Schema:
         return bound
 
 
-@lru_cache(maxsize=None)
+@cache
 def schema_of(op: OpOverload) -> Schema:
     """The parsed schema of ``op``."""
     return Schema(op)
@@ -60,7 +60,7 @@ def _shape_of(op: OpOverload) -> list[tuple[str, str]]:
     return [(a.name, str(a.type)) for a in op._schema.arguments if not a.is_out]
 
 
-@lru_cache(maxsize=None)
+@cache
 def functional_form(op: OpOverload) -> OpOverload | None:
     """The functional overload that an in-place or ``out=`` overload is a form of, or None.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from lazytpu.ir.types import TensorType
@@ -39,7 +39,7 @@ class Signature:
     __slots__ = ("op", "inputs", "args", "outputs", "kinds", "index", "lowered")
 
     _count = itertools.count()
-    _interned: dict[tuple[Any, ...], Signature] = {}
+    _interned: ClassVar[dict[tuple[Any, ...], Signature]] = {}
 
     def __init__(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from lazytpu.ir.trace import NUMBER_FLOAT, NUMBER_INT, Trace
@@ -33,11 +34,11 @@ def split(trace: Trace, positions: Sequence[int], live: Sequence[int]) -> Iterat
     nodes = trace.nodes
     bounds = [0, *positions, len(nodes)]
     needed = [set(live)]
-    for start, stop in reversed(list(zip(bounds, bounds[1:]))):
+    for start, stop in reversed(list(pairwise(bounds))):
         needed.append(needed[-1] | {id for node in nodes[start:stop] for id in node.inputs if id >= 0})
     needed.reverse()
     floats, ints = iter(trace.floats), iter(trace.ints)
-    for index, (start, stop) in enumerate(zip(bounds, bounds[1:])):
+    for index, (start, stop) in enumerate(pairwise(bounds)):
         after = needed[index + 1]
         piece = Trace()
         local: dict[int, int] = {}

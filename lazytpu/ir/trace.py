@@ -43,7 +43,8 @@ class Trace:
     """
 
     __slots__ = (
-        "epoch", "signatures", "inputs", "firsts", "sources", "code", "refs", "types", "leaves", "floats", "ints", "nbytes", "views", "backwards", "outputs",
+        "epoch", "signatures", "inputs", "firsts", "sources", "code", "refs", "types",
+        "leaves", "floats", "ints", "nbytes", "views", "backwards", "outputs",
     )  # fmt: skip
 
     _epochs = itertools.count(1)

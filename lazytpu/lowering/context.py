@@ -80,14 +80,14 @@ class Context:
             if group:
                 operands.append(torch.empty(shape, dtype=reduce(torch.promote_types, group), device="meta"))
         operands += numbers
-        kind: Any = torch.result_type(operands[0], operands[0])
+        common: torch.dtype = torch.result_type(operands[0], operands[0])
         for x in operands[1:]:
             if dims or zeros:
-                so_far = torch.empty((1,) if dims else (), dtype=kind, device="meta")
+                so_far: Any = torch.empty((1,) if dims else (), dtype=common, device="meta")
             else:
-                so_far = torch.ones((), dtype=kind, device="cpu").item()
-            kind = torch.result_type(so_far, x)
-        return dtypes.to_numpy(kind)
+                so_far = torch.ones((), dtype=common, device="cpu").item()
+            common = torch.result_type(so_far, x)
+        return dtypes.to_numpy(common)
 
     @property
     def kinds(self) -> tuple[str, ...]:

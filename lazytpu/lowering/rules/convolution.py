@@ -28,7 +28,8 @@ class _Geometry(NamedTuple):
 
 def _geometry(rank: int, stride: Any, padding: Any, dilation: Any, groups: int) -> _Geometry:
     """The geometry over ``rank`` axes; a single number stands for all of them."""
-    return _Geometry(*(tuple(v) * rank if len(v) == 1 else tuple(v) for v in (stride, padding, dilation)), groups)
+    stride, padding, dilation = (tuple(v) * rank if len(v) == 1 else tuple(v) for v in (stride, padding, dilation))
+    return _Geometry(stride, padding, dilation, groups)
 
 
 def _accumulated(x: Any) -> dict[str, Any]:

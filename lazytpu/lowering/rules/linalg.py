@@ -251,7 +251,8 @@ def _identity_like(ctx: Context, index: int) -> Any:
     out = ctx.outs[index]
     if len(out.shape) < 2:
         return _absent(ctx, index)
-    return jnp.broadcast_to(jnp.eye(*out.shape[-2:], dtype=dtypes.to_numpy(out.dtype)), out.shape)
+    rows, columns = out.shape[-2:]
+    return jnp.broadcast_to(jnp.eye(rows, columns, dtype=dtypes.to_numpy(out.dtype)), out.shape)
 
 
 @rule("geqrf")

@@ -319,7 +319,8 @@ def logaddexp(ctx: Context, self: Any, other: Any) -> Any:
 
 @rule("logaddexp2", pointwise=True)
 def logaddexp2(ctx: Context, self: Any, other: Any) -> Any:
-    return _log_add(*_math(ctx, self, other), jnp.exp2, lambda x: jnp.log1p(x) / np.log(2))
+    x, y = _math(ctx, self, other)
+    return _log_add(x, y, jnp.exp2, lambda x: jnp.log1p(x) / np.log(2))
 
 
 def _times_log(x: Any, y: Any, log: Callable[[Any], Any]) -> Any:
@@ -328,12 +329,14 @@ def _times_log(x: Any, y: Any, log: Callable[[Any], Any]) -> Any:
 
 @rule("xlogy.Tensor", "xlogy.Scalar_Other", "xlogy.Scalar_Self", pointwise=True)
 def xlogy(ctx: Context, self: Any, other: Any) -> Any:
-    return _times_log(*_float_math(ctx, self, other), jnp.log)
+    x, y = _float_math(ctx, self, other)
+    return _times_log(x, y, jnp.log)
 
 
 @rule("special_xlog1py", "special_xlog1py.other_scalar", "special_xlog1py.self_scalar", pointwise=True)
 def xlog1py(ctx: Context, self: Any, other: Any) -> Any:
-    return _times_log(*_float_math(ctx, self, other), jnp.log1p)
+    x, y = _float_math(ctx, self, other)
+    return _times_log(x, y, jnp.log1p)
 
 
 def hurwitz(x: Any, q: Any) -> Any:

@@ -60,7 +60,7 @@ def _max_pool(
 
 
 def _max_pool_with_indices(
-    ctx: Context, self: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, rank: int
+    ctx: Context, self: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool, *, rank: int
 ) -> Any:
     if 0 in ctx.shape:
         return jnp.zeros(ctx.shape, self.dtype), jnp.zeros(ctx.shape, jnp.int64)
@@ -204,7 +204,7 @@ def _divided(x: Any, divisor: np.ndarray) -> Any:
 
 def _avg_pool(
     ctx: Context, self: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool, include_pad: bool, override: Any,
-    rank: int,
+    *, rank: int,
 ) -> Any:  # fmt: skip
     if 0 in ctx.shape:
         return jnp.zeros(ctx.shape, self.dtype)
@@ -224,7 +224,7 @@ def _avg_pool(
 
 def _avg_pool_backward(
     ctx: Context, grad_output: Any, self: Any, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool,
-    include_pad: bool, override: Any, rank: int,
+    include_pad: bool, override: Any, *, rank: int,
 ) -> Any:  # fmt: skip
     if 0 in ctx.shape or 0 in grad_output.shape:
         return jnp.zeros(ctx.shape, self.dtype)

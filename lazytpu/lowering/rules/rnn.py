@@ -195,14 +195,15 @@ def recurrence_backward(
     """The gradients of input gates, hidden and cell state, hidden weights, their bias and the projection."""
     step = _STEPS[kind]
     starts = _before(_wide(hidden), _wide(states), reverse)
-    cell_starts = None if cell is None else _before(_wide(cell), _wide(cells), reverse)
+    cell_starts: Any = None if cell is None else _before(_wide(cell), _wide(cells), reverse)
     by_hidden = _times(starts, weight) + (0 if bias is None else _wide(bias))
 
     def turn(carried: Any, item: Any) -> Any:
         grad_hidden, grad_cell = carried
         grad, cell_grad, x, gates, start, cell_start, running = item
         grad_hidden = grad_hidden + _wide(grad)
-        grad_cell = None if cell is None else grad_cell + _wide(cell_grad)
+        if cell is not None:
+            grad_cell = grad_cell + _wide(cell_grad)
         (unprojected, _), back = jax.vjp(step, _wide(x), gates, start, cell_start)
         by_output = grad_hidden if projection is None else _back_through(grad_hidden, projection)
         grad_x, grad_gates, grad_start, grad_cell_start = back((by_output, grad_cell))
@@ -217,11 +218,15 @@ def recurrence_backward(
     items = (grad_states, grad_cells, by_input, by_hidden, starts, cell_starts, running)
     first = (jnp.zeros_like(starts[0]), None if cell is None else jnp.zeros_like(cell_starts[0]))
     (grad_hidden, grad_cell), (grad_x, grad_gates, projected) = lax.scan(turn, first, items, reverse=not reverse)
+    by_projection = None
+    if projection is not None:
+        by_output, unprojected = projected
+        by_projection = _weight_gradient(by_output, unprojected, projection)
     return (
         grad_x,
         grad_hidden,
         grad_cell,
         _weight_gradient(grad_gates, starts, weight),
         None if bias is None else grad_gates.sum((0, 1)),
-        None if projection is None else _weight_gradient(*projected, projection),
+        by_projection,
     )

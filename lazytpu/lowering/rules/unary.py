@@ -67,7 +67,7 @@ def _sigmoid(x: Any) -> Any:
     return 1 / (1 + jnp.exp(-x))
 
 
-for _name, _function in {
+_FLOATING: dict[str, Callable[[Any], Any]] = {
     "acos": jnp.arccos,
     "acosh": jnp.arccosh,
     "asin": jnp.arcsin,
@@ -105,7 +105,9 @@ for _name, _function in {
     "sqrt": lax.sqrt,
     "tan": jnp.tan,
     "tanh": jnp.tanh,
-}.items():
+}
+
+for _name, _function in _FLOATING.items():
     _floating(_name, _function)
 
 
