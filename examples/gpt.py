@@ -174,7 +174,8 @@ def main() -> None:
         if step % args.save_every == 0 or step == last:
             save()
     if losses:
-        print("loss: " + "  ".join(f"{s}: {x:.3f}" for s, x in losses[:: max(1, len(losses) // 10)]), f" last: {losses[-1][1]:.4f}")
+        shown = losses[:: max(1, len(losses) // 10)]
+        print("loss: " + "  ".join(f"{s}: {x:.3f}" for s, x in shown), f" last: {losses[-1][1]:.4f}")
     print(f"programs compiled while training: {lazytpu.metrics()['compiles']}")
     if step >= args.steps and args.sample:
         context = data[: args.context].unsqueeze(0).to(device)

@@ -6,9 +6,11 @@ the trace it was compiled from: as many arguments as leaves, each with the leaf'
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -76,10 +78,19 @@ def wait_all() -> None:
         _in_flight.popleft().block_until_ready()
 
 
+@lru_cache(maxsize=1)
+def _overrides() -> dict[str, bool | int | str]:
+    """XLA options from ``LAZYTPU_XLA_OPTIONS``: ``name=value`` pairs apart by semicolons, such as
+    ``xla_backend_optimization_level=0``. A wrong name is an error when the first program is compiled."""
+    pairs = [pair.partition("=") for pair in os.environ.get("LAZYTPU_XLA_OPTIONS", "").split(";") if pair]
+    words: dict[str, bool] = {"true": True, "false": False}
+    return {name: words.get(value, int(value) if value.isdigit() else value) for name, _, value in pairs}
+
+
 def compile_text(text: str, outputs: Sequence[tuple[tuple[int, ...], np.dtype]], arguments: int) -> Program:
     """Compile StableHLO text; Ctrl-C is answered at once, the compile then ends in the background."""
     where = client()
-    options = compat.compile_options([where.devices[0].id], {})
+    options = compat.compile_options([where.devices[0].id], _overrides())
     executable = _interruptible(lambda: compat.compile_module(text, where.devices[:1], options))
     return Program(executable, outputs, arguments)
 

@@ -31,7 +31,12 @@ def _parameters(s: dict[str, int]) -> dict[str, Any]:
         }
         for _ in range(s["layers"])
     ]  # fmt: skip
-    return {"tokens": normal(s["vocabulary"], width), "positions": normal(s["context"], width), "blocks": blocks, "norm": norm()}
+    return {
+        "tokens": normal(s["vocabulary"], width),
+        "positions": normal(s["context"], width),
+        "blocks": blocks,
+        "norm": norm(),
+    }
 
 
 def _norm(x: jax.Array, weight: list[Any]) -> jax.Array:
