@@ -137,6 +137,7 @@ def main() -> None:
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         schedule.load_state_dict(saved["schedule"])
+        schedule.T_max = args.steps
         batches.set_state(saved["batches"])
         generator.set_rng_state(saved["random"])
         step, losses = saved["step"], saved["losses"]

@@ -11,7 +11,7 @@ import numpy as np
 from lazytpu import counts, dtypes
 from lazytpu.cache import LRU, Key, key_of, why
 from lazytpu.errors import DeviceError
-from lazytpu.ir import Node, Trace, Value
+from lazytpu.ir import Node, Source, Trace, Value
 from lazytpu.ir.source import user_source
 from lazytpu.ir.split import split
 from lazytpu.lowering.context import Check
@@ -36,8 +36,8 @@ def launch(trace: Trace) -> None:
         return
     outputs: Sequence[buffers.Buffer | None]
     try:
-        outputs = _run(trace, trace.outputs, _donated(trace), site=str(user_source()))
-    except program.CompileError as error:
+        outputs = _run(trace, trace.outputs, _donated(trace), site=user_source())
+    except program.ProgramError as error:
         outputs = _run_one_by_one(trace, live, error)
     _settle(live, outputs)
 
@@ -65,10 +65,14 @@ def launch_pieces(trace: Trace, positions: Sequence[int]) -> None:
     _settle(live, [ready[v.id] for v in live])
 
 
-def _run(trace: Trace, outputs: Sequence[int], donated: Sequence[int], site: str | None = None) -> list[buffers.Buffer]:
+def _run(trace: Trace, outputs: Sequence[int], donated: Sequence[int], site: Source | None = None) -> list[buffers.Buffer]:
     """Launch the program of ``trace``; returns the buffers of ``outputs``."""
     compiled = program_for(trace, outputs, donated, site)
-    results = compiled.launch(_arguments(trace))
+    try:
+        results = compiled.launch(_arguments(trace))
+    except Exception as reason:
+        # Refused before it started (out of memory, say): its inputs are intact.
+        raise program.ProgramError(str(reason)) from reason
     counts.counters["executions"] += 1
     if compiled.checks:
         _unread.append((compiled, results.pop()))
@@ -106,7 +110,7 @@ def raise_failed_checks() -> None:
 
 
 def program_for(
-    trace: Trace, outputs: Sequence[int], donated: Sequence[int], site: str | None = None
+    trace: Trace, outputs: Sequence[int], donated: Sequence[int], site: Source | None = None
 ) -> program.Program:
     """The program of ``trace``, from the cache or compiled now; ``site`` is the user's line that cut it."""
     where = client()
@@ -121,7 +125,7 @@ def program_for(
     try:
         compiled = _compile(trace, outputs, donated, where.platform)
     except Exception as reason:
-        raise program.CompileError(str(reason)) from reason
+        raise program.ProgramError(str(reason)) from reason
     programs.put(key, compiled)
     return compiled
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from lazytpu import counts
+from lazytpu import counts, notices
 from lazytpu.ir import NUMBER_FLOAT, NUMBER_INT, Signature, Source, TensorType, Trace, Value
-from lazytpu.ir.source import is_library_code
+from lazytpu.ir.source import is_library_code, user_source
 from lazytpu.ir.source import library_code as _library_code
 
 _getframe = sys._getframe
@@ -31,7 +30,7 @@ last: Trace | None = None
 """The trace that was cut last, without its buffers."""
 
 _eager_depth = 1 if os.environ.get("LAZYTPU_EAGER", "0") not in ("", "0") else 0
-_warned_lines: set[str] = set()
+_warned: set[Any] = set()
 _seen: dict[tuple[Any, ...], int] = {}
 _ZEROS: dict[TensorType, Signature] = {}
 
@@ -87,7 +86,7 @@ def _bind_leaf(value: Value) -> int:
         raise value.error
     if value.host is not None:
         return _upload(value)
-    return trace.define(value, _zeros(value.type))
+    return trace.define(value, _zeros(value.type), user_source(3))
 
 
 def _upload(value: Value) -> int:
@@ -137,9 +136,16 @@ def record(signature: Signature, inputs: Sequence[Value | float | int]) -> list[
         return results
     if _eager_depth:
         cut("eager")
+        _raise_checks()
     elif len(current.signatures) >= LOOP_NODES or current.nbytes > MAX_BYTES:
         _bound(current)
     return results
+
+
+def _raise_checks() -> None:
+    from lazytpu import launch
+
+    launch.raise_failed_checks()
 
 
 def _bound(current: Trace) -> None:
@@ -159,12 +165,13 @@ def _bound(current: Trace) -> None:
     _seen.clear()
     mark = min(again, key=lambda place: place[2], default=None)
     source = current.source(nodes - 1) if mark is None else Source(mark[0], mark[1])
-    if str(source) not in _warned_lines:
-        _warned_lines.add(str(source))
-        warnings.warn(
-            f"{source}: {nodes} ops ({current.nbytes / 2**20:.0f} MiB of results) recorded with no sync point; they are "
-            "run here to bound memory. Put lazytpu.sync() at the end of the loop body to choose the place yourself.",
-            stacklevel=3,
+    if source is None or source.code not in _warned:
+        if source is not None:
+            _warned.add(source.code)
+        notices.warn(
+            f"{nodes} ops ({current.nbytes / 2**20:.0f} MiB of results) recorded with no sync point; they are run here to "
+            "bound memory. Put lazytpu.sync() at the end of the loop body to choose the place yourself.",
+            source,
         )
     if mark is None:
         cut("bound")

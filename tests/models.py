@@ -74,7 +74,7 @@ WORKLOADS: dict[str, tuple[Callable[[], nn.Module], Callable[[int], Any], Callab
     "gpt": (lambda: GPT(20, 16, 2, 32, 4, 0.0), tokens(20, 16), lambda p: torch.optim.AdamW(p, 1e-3)),
     "digits": (lambda: network(0.0), digits, lambda p: torch.optim.SGD(p, 0.02, momentum=0.9)),
     "lstm": (Recurrent, tokens(20, 12), lambda p: torch.optim.Adam(p, 3e-3)),
-    "resnet": (resnet, digits, lambda p: torch.optim.SGD(p, 0.02, momentum=0.9, weight_decay=1e-4)),
+    "resnet": (resnet, digits, lambda p: torch.optim.SGD(p, 0.01, momentum=0.9, weight_decay=1e-4)),
 }
 """Model, batches and optimizer by name."""
 

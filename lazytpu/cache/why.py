@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import NamedTuple
 
+from lazytpu import notices
 from lazytpu.cache.key import Key
-from lazytpu.ir import Node, Signature, Trace
+from lazytpu.ir import Node, Signature, Source, Trace
 
 WARN_AFTER = 3
 """Programs compiled for one line before the reason is told."""
@@ -23,16 +23,17 @@ _last: dict[str, _Seen] = {}
 _misses: dict[str, int] = {}
 
 
-def note_miss(trace: Trace, key: Key, site: str) -> None:
-    """Take note that ``trace``, cut at the user's line ``site``, had to be compiled; tell why after the third."""
+def note_miss(trace: Trace, key: Key, source: Source) -> None:
+    """Take note that ``trace``, cut at the user's line ``source``, had to be compiled; tell why after the third."""
+    site = str(source)
     _misses[site] = count = _misses.get(site, 0) + 1
     seen = _Seen(trace.nodes, key)
     before, _last[site] = _last.get(site), seen
     if count == WARN_AFTER and before is not None:
-        warnings.warn(
-            f"{site}: {count} programs have been compiled for the trace that ends here. The last differs from the one before: "
+        notices.warn(
+            f"{count} programs have been compiled for the trace that ends here. The last differs from the one before: "
             f"{difference(before, seen)}",
-            stacklevel=2,
+            source,
         )
 
 
@@ -65,6 +66,8 @@ def difference(before: _Seen, now: _Seen) -> str:
 def _changes(old: Signature, new: Signature) -> str:
     if old.inputs != new.inputs:
         return f"inputs {old.inputs} before, {new.inputs} now: shapes and dtypes are part of a program"
+    if old.outputs != new.outputs:
+        return f"results {old.outputs} before, {new.outputs} now: shapes and dtypes are part of a program"
     return f"arguments ({old.static_args()}) before, ({new.static_args()}) now: they are part of a program"
 
 

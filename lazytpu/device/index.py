@@ -26,6 +26,6 @@ def check_index(device: Any) -> int:
     if index > 0:
         raise RuntimeError(
             f"tpu:{index}: there is one device, 'tpu' (or 'tpu:0'): it stands for all chips of the mesh together. "
-            "Name the mesh to use several chips; do not index them."
+            "Chips are not indexed one by one."
         )
     return max(index, -1)

@@ -47,11 +47,21 @@ def storage_of(tensor: torch.Tensor) -> LazyStorage:
     """The cell of a tensor on ``tpu``."""
     storage: LazyStorage = _storage_of(tensor)
     if type(storage) is not LazyStorage:
+        if tensor.device.type != "tpu":
+            raise mixed_devices(tensor)
         raise RuntimeError(
             f"this tensor of shape {tuple(tensor.shape)} says it is on '{tensor.device}' but lazytpu did not make it; "
             "fake and functional tensors have no value to read"
         )
     return storage
+
+
+def mixed_devices(tensor: torch.Tensor, op: str = "an op") -> RuntimeError:
+    """The error of a call that mixes ``tpu`` with ``tensor``'s device, in CUDA's words."""
+    return RuntimeError(
+        f"Expected all tensors to be on the same device, but found at least two devices, tpu:0 and {tensor.device}! "
+        f"(when calling {op} with a {tuple(tensor.shape)} tensor on {tensor.device}; move it with .to('tpu'))"
+    )
 
 
 def has_cell(tensor: torch.Tensor) -> bool:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 
-from lazytpu import counts
+from lazytpu import counts, notices
 from lazytpu.dispatch import cells, host
 from lazytpu.dispatch.schema import name_of, schema_of
 from lazytpu.ir.source import user_source
@@ -51,10 +50,10 @@ def announce(name: str) -> None:
         )
     if name not in _announced:
         _announced.add(name)
-        warnings.warn(
-            f"{source}: {name} has no lowering rule for 'tpu' and runs on the CPU: each call waits for its inputs and "
-            f"moves them. lazytpu.metrics()['cpu_fallback.{name}'] counts the calls; LAZYTPU_FALLBACK=error forbids them.",
-            stacklevel=3,
+        notices.warn(
+            f"{name} has no lowering rule for 'tpu' and runs on the CPU: each call waits for its inputs and moves them. "
+            f"lazytpu.metrics()['cpu_fallback.{name}'] counts the calls; LAZYTPU_FALLBACK=error forbids them.",
+            source,
         )
 
 

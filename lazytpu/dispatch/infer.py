@@ -112,14 +112,6 @@ def rebuild(structure: Any, tensors: Any) -> Any:
     return None
 
 
-def mixed_devices(tensor: torch.Tensor, op: str) -> RuntimeError:
-    """The error of a call that mixes ``tpu`` with ``tensor``'s device, in CUDA's words."""
-    return RuntimeError(
-        f"Expected all tensors to be on the same device, but found at least two devices, tpu:0 and {tensor.device}! "
-        f"(when calling {op} with a {tuple(tensor.shape)} tensor on {tensor.device}; move it with .to('tpu'))"
-    )
-
-
 def check_same_device(op: OpOverload, args: list[Any]) -> None:
     """Raise as CUDA does where tensors of ``tpu`` and of another device are mixed.
 
@@ -128,4 +120,4 @@ def check_same_device(op: OpOverload, args: list[Any]) -> None:
     for x in args:
         for item in x if isinstance(x, (list, tuple)) else (x,):
             if isinstance(item, torch.Tensor) and not cells.is_lazy(item) and (item.device.type != "cpu" or item.dim()):
-                raise mixed_devices(item, op._schema.name)
+                raise cells.mixed_devices(item, op._schema.name)

@@ -122,7 +122,7 @@ class Gathered:
             elif x.device.type == "tpu":
                 cells.storage_of(x)
             elif x.dim() or x.device.type != "cpu":
-                raise infer.mixed_devices(x, self.op)
+                raise cells.mixed_devices(x, self.op)
             elif x.dtype.is_complex:
                 value = host.upload(x)
                 self.inputs.append(value)
@@ -327,6 +327,8 @@ def mutating_kernel(op: OpOverload, rule: Rule, rule_name: str | None = None) ->
             args = recording.bind(args, kwargs)
             target = args[0]
             with recorder.lock:
+                if isinstance(target, torch.Tensor):
+                    cells.storage_of(target)
                 if pointwise:
                     overlap.check_partial_overlap(target, args)
                 _, values = recording.record(args)
@@ -387,6 +389,8 @@ def store(op: OpOverload, target: torch.Tensor, computed: torch.Tensor, may_resi
     """Write ``computed`` into ``target``, casting and (for ``out=``) resizing as CPU does."""
     if target is computed:
         return
+    if target.device != computed.device:
+        raise cells.mixed_devices(computed if cells.is_lazy(target) else target, op._schema.name)
     if not torch.can_cast(computed.dtype, target.dtype):
         raise _cannot_cast(computed.dtype, target.dtype)
     if computed.shape != target.shape:

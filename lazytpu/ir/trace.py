@@ -112,9 +112,9 @@ class Trace:
             id += 1
         return results
 
-    def define(self, value: Value, signature: Signature) -> int:
+    def define(self, value: Value, signature: Signature, source: Source | None) -> int:
         """Make ``value``, which has no content yet, the one result of a new node; returns its id."""
-        (result,) = self.add_node(signature, (), None, 0)
+        (result,) = self.add_node(signature, (), *(source or (None, 0)))
         value.epoch, value.id = result.epoch, result.id
         self.refs[result.id] = weakref.ref(value)
         return result.id

@@ -25,8 +25,8 @@ MAX_IN_FLIGHT = 8
 _in_flight: deque[Any] = deque()
 
 
-class CompileError(RuntimeError):
-    """A trace could not be lowered or compiled."""
+class ProgramError(RuntimeError):
+    """A program could not be lowered, compiled or started."""
 
 
 class Program:
