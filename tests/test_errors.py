@@ -35,6 +35,7 @@ def message(fn: Any) -> str:
         lambda d: torch.cat([torch.ones(2, 3, device=d), torch.ones(2, 4, device=d)]),
         lambda d: torch.ones(3, dtype=torch.int64, device=d).add_(0.5),
         lambda d: torch.ones(3, device=d).sum(4),
+        lambda d: torch.nn.functional.cross_entropy(torch.ones(2, 3, device=d), torch.tensor([0, 1], dtype=torch.int32, device=d)),
         lambda d: torch.nn.functional.linear(torch.ones(2, 3, device=d), torch.ones(4, 5, device=d)),
     ],
 )
@@ -52,7 +53,37 @@ def test_mixing_devices_errs_as_cuda_does_but_cpu_scalars_are_fine() -> None:
     assert "tpu:0 and cpu" in message(lambda: x + torch.ones(4))
     assert "tpu:0 and cpu" in message(lambda: torch.ones(2, 4) @ x)
     assert "tpu:0 and cpu" in message(lambda: torch.nn.functional.linear(x, torch.ones(2, 4)))
-    assert (x + torch.tensor(2.0)).tolist() == [3.0] * 4
+    assert "tpu:0 and cpu" in message(lambda: torch.ones(4).add_(x))
+    assert "tpu:0 and cpu" in message(lambda: torch.tensor(1.0).add_(x[0]))
+    assert "tpu:0 and cpu" in message(lambda: torch.add(x, x, out=torch.empty(4)))
+    assert "tpu:0 and cpu" in message(lambda: torch.exp(torch.ones(4), out=x))
+    assert (x + torch.tensor(2.0)).tolist() == [3.0] * 4 and x.tolist() == [1.0] * 4
+
+
+def test_an_index_out_of_range_is_an_error_at_the_next_wait_or_at_once_when_eager() -> None:
+    x = torch.arange(3.0, device="tpu")
+    far = torch.tensor([1, 7], device="tpu")
+    line = test_an_index_out_of_range_is_an_error_at_the_next_wait_or_at_once_when_eager.__code__.co_firstlineno + 4
+    for use in (lambda: x[far], lambda: x.gather(0, far), lambda: x.index_select(0, far), lambda: x.clone().index_add_(0, far, x[:2])):
+        y = use()
+        with pytest.raises((IndexError, RuntimeError), match=f"out of range.*{__file__}:{line}"):
+            torch.tpu.synchronize()
+        del y
+    with lazytpu.eager(), pytest.raises(IndexError, match="out of range"):
+        x[far]
+    embedding = torch.nn.Embedding(3, 2).to("tpu")
+    kept = embedding(far)
+    with pytest.raises(IndexError, match="embedding"):
+        kept.cpu()
+    assert x.tolist() == [0, 1, 2]
+
+
+def test_running_out_of_memory_names_the_op_and_spares_the_rest() -> None:
+    x = torch.ones(3, device="tpu") * 2
+    other = x + 1
+    text = message(lambda: (torch.ones(1 << 20, 1 << 20, device="tpu") * 2).sum(0).tolist())
+    assert "RESOURCE_EXHAUSTED" in text and __file__ in text
+    assert other.tolist() == [3, 3, 3] and (x + 2).tolist() == [4, 4, 4]
 
 
 @pytest.fixture

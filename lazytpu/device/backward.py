@@ -2,10 +2,14 @@
 
 Autograd normally runs the nodes of a device on a thread made when the process first runs a backward;
 a device registered later has none. On the calling thread there is also the user's line for each op.
+
+What a hook raises is still pending in the interpreter while C++ leaves the node, and Python code that C++
+calls on the way (the device guard) would end the process: ``keep_pending`` takes it out of the way.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import sys
 import threading
@@ -16,6 +20,16 @@ import torch
 from lazytpu import recorder
 
 _local = threading.local()
+_raise_pending: Any = ctypes.pythonapi.PyErr_Occurred  # ctypes raises what is pending after a call
+_raise_pending.restype = None
+
+
+def keep_pending() -> None:
+    """Put aside an exception that is pending as C++ calls; the backward that is running raises it at its end."""
+    try:
+        _raise_pending()
+    except BaseException as error:
+        _local.kept = error
 
 
 def apply() -> None:
@@ -29,11 +43,18 @@ def apply() -> None:
         depth = getattr(_local, "depth", 0)
         before, length = recorder.trace.epoch, len(recorder.trace)
         _local.depth = depth + 1
+        _local.kept = kept = result = None
         try:
             with torch.autograd.set_multithreading_enabled(False):
                 result = original(t_outputs, *args, **kwargs)
+        except BaseException:
+            kept, _local.kept = _local.kept, None
+            if kept is None:
+                raise
         finally:
             _local.depth = depth
+        if kept is not None:
+            raise kept
         if depth == 0 and _accumulates(args, kwargs):
             _finished(before, length)
         return result

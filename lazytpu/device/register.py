@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
+from lazytpu.device.backward import keep_pending
+
 _KEPT: list[Any] = []
 registered = False
 
@@ -28,6 +30,7 @@ class _Hook(torch._C._acc.PrivateUse1Hooks):
 
 class _Guard(torch._C._acc.DeviceGuard):
     def type_(self) -> Any:
+        keep_pending()
         return torch._C._autograd.DeviceType.PrivateUse1
 
 

@@ -131,12 +131,20 @@ def _addcdiv(self: torch.Tensor, tensor1: torch.Tensor, tensor2: torch.Tensor, v
         )
 
 
+def _class_targets(self: torch.Tensor, target: torch.Tensor, *rest: Any) -> None:
+    if target.dtype not in (torch.int64, torch.uint8):
+        name = _SCALAR_NAMES.get(target.dtype, str(target.dtype))
+        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {name}")
+
+
 CHECKS: dict[str, Callable[..., None]] = {
     **dict.fromkeys(
         [f"aten::{op}.{overload}" for op in ("add", "sub", "rsub") for overload in ("Tensor", "Scalar")], _alpha
     ),
     "aten::pow.Tensor_Scalar": _integer_power,
     "aten::addcdiv": _addcdiv,
+    "aten::nll_loss_forward": _class_targets,
+    "aten::nll_loss2d_forward": _class_targets,
     "aten::mm": _matrix_product,
     "aten::bmm": _product,
     "aten::mv": _product,

@@ -63,6 +63,8 @@ def call(op: OpOverload, args: list[Any], strided: bool = False) -> Any:
     """
     positional, keywords = [], {}
     for argument, x in zip(op._schema.arguments, args):
+        if argument.name == "generator":
+            x = None  # decides no shape, and some meta kernels refuse one
         if argument.kwarg_only:
             keywords[argument.name] = x
         else:
