@@ -215,6 +215,17 @@ def make(*args: Any, device: Any = "tpu", allocator: Any = None) -> LazyStorage:
     return cells.new_storage(host.upload_bytes(torch.UntypedStorage(*args)))
 
 
+def reduce_to_bytes(storage: LazyStorage) -> tuple[Any, ...]:
+    """A pickle of ``storage`` that holds its bytes and shares nothing with this process."""
+    from lazytpu.dispatch import host
+
+    return _from_bytes, (host.bytes_of(storage.value).numpy().tobytes(),)
+
+
+def _from_bytes(content: bytes) -> LazyStorage:
+    return _on_tpu(torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8))
+
+
 def _on_tpu(content: torch.Tensor) -> LazyStorage:
     """A storage on ``tpu`` with the bytes of a CPU tensor: what unpickling calls."""
     from lazytpu.dispatch import cells, host

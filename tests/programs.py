@@ -221,7 +221,9 @@ def _apply(step: Instruction, x: torch.Tensor, y: torch.Tensor, device: str) -> 
     if step.op == "shape":
         return _shape(rng, x, y)
     if step.op == "cast":
-        return x.to(rng.choice(DTYPES))
+        dtype = rng.choice(DTYPES)
+        # Away from the integers, where the last bit of a float would decide.
+        return (x + 0.137).to(dtype) if x.dtype.is_floating_point and not dtype.is_floating_point else x.to(dtype)
     _inplace(rng, _view(rng, x) if step.op == "inplace_view" else x, y)
     return None
 

@@ -160,3 +160,17 @@ def test_files_load_where_lazytpu_is_absent(tmp_path: Path) -> None:
         TORCH_DEVICE_BACKEND_AUTOLOAD="0",
     )
     assert output.strip() == "[[1.0, 1.0], [1.0, 1.0]] cpu False"
+
+
+def _send_back(queue: Any, tensor: torch.Tensor) -> None:
+    queue.put((tensor.device.type, (tensor * 2).tolist()))
+
+
+def test_a_spawned_process_gets_a_copy() -> None:
+    context = torch.multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    child = context.Process(target=_send_back, args=(queue, torch.arange(3.0, device="tpu")[1:]))
+    child.start()
+    assert queue.get(timeout=60) == ("tpu", [2.0, 4.0])
+    child.join()
+    assert child.exitcode == 0

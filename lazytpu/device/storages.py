@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
 
-from lazytpu.storage import LazyStorage, make
+from lazytpu.storage import LazyStorage, make, reduce_to_bytes
 
 
 def apply() -> None:
     """Teach PyTorch's storage classes and serialization of ``tpu``."""
     _constructors()
     _serialization()
+    # Between processes the bytes travel in the pickle: sharing a CPU copy's memory would end with the copy.
+    ForkingPickler.register(LazyStorage, reduce_to_bytes)
 
 
 def _constructors() -> None:
