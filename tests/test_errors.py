@@ -35,7 +35,9 @@ def message(fn: Any) -> str:
         lambda d: torch.cat([torch.ones(2, 3, device=d), torch.ones(2, 4, device=d)]),
         lambda d: torch.ones(3, dtype=torch.int64, device=d).add_(0.5),
         lambda d: torch.ones(3, device=d).sum(4),
-        lambda d: torch.nn.functional.cross_entropy(torch.ones(2, 3, device=d), torch.tensor([0, 1], dtype=torch.int32, device=d)),
+        lambda d: torch.nn.functional.cross_entropy(
+            torch.ones(2, 3, device=d), torch.tensor([0, 1], dtype=torch.int32, device=d)
+        ),
         lambda d: torch.nn.functional.linear(torch.ones(2, 3, device=d), torch.ones(4, 5, device=d)),
     ],
 )
@@ -63,8 +65,10 @@ def test_mixing_devices_errs_as_cuda_does_but_cpu_scalars_are_fine() -> None:
 def test_an_index_out_of_range_is_an_error_at_the_next_wait_or_at_once_when_eager() -> None:
     x = torch.arange(3.0, device="tpu")
     far = torch.tensor([1, 7], device="tpu")
+    added = x.clone()
+    uses = (lambda: x[far], lambda: x.gather(0, far), lambda: x.index_select(0, far), lambda: added.index_add_(0, far, x[:2]))
     line = test_an_index_out_of_range_is_an_error_at_the_next_wait_or_at_once_when_eager.__code__.co_firstlineno + 4
-    for use in (lambda: x[far], lambda: x.gather(0, far), lambda: x.index_select(0, far), lambda: x.clone().index_add_(0, far, x[:2])):
+    for use in uses:
         y = use()
         with pytest.raises((IndexError, RuntimeError), match=f"out of range.*{__file__}:{line}"):
             torch.tpu.synchronize()

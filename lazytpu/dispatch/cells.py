@@ -14,7 +14,7 @@ import torch
 
 from lazytpu import recorder
 from lazytpu.ir import Signature, Slot, TensorType, Value, tensor_type
-from lazytpu.ir.windows import family
+from lazytpu.ir.windows import Family, family
 from lazytpu.storage import LazyStorage
 
 _make_tensor = torch._C._acc.create_empty_tensor
@@ -22,7 +22,7 @@ _storage_of: Callable[[torch.Tensor], Any] = torch._C.TensorBase.untyped_storage
 _META = torch._C.DispatchKeySet(torch._C.DispatchKey.Meta)
 _OFFSET = tensor_type((), torch.int64)
 _VIEW_SIGNATURES: dict[tuple[Any, ...], Signature] = {}
-_WRITE_SIGNATURES: dict[tuple[Any, ...], Signature] = {}
+_WRITES: dict[tuple[Any, ...], tuple[Signature, Family | None]] = {}
 _FULL_SIGNATURES: dict[tuple[Any, ...], Signature] = {}
 
 
@@ -186,12 +186,15 @@ def write(tensor: torch.Tensor, value: Value) -> None:
         return
     stride = tensor.stride()
     key = (cell.type, type, size, stride, offset)
-    signature = _WRITE_SIGNATURES.get(key)
-    if signature is None:
-        signature = _WRITE_SIGNATURES[key] = _write_signature(cell.type, type, size, stride, offset)
+    known = _WRITES.get(key)
+    if known is None:
+        signature = _write_signature(cell.type, type, size, stride, offset)
+        same = cell.type.dtype is dtype and 0 not in size
+        window = family(cell.type.numel, cell.type.shape, size, stride, offset) if same else None
+        known = _WRITES[key] = signature, window
+    signature, window = known
     if 0 in size:
         return
-    window = family(cell.type.numel, cell.type.shape, size, stride, offset) if cell.type.dtype is dtype else None
     if window is not None and window.moves(offset, writes=True):
         signature = _view_signature(
             "lazytpu::view_write_at", (cell.type, type, _OFFSET), (size, stride, window.anchor), cell.type

@@ -11,7 +11,9 @@ from lazytpu import dtypes, recorder
 from lazytpu.device.index import check_index
 from lazytpu.dispatch import cells, host, overlap
 from lazytpu.ir import TensorType, Value, tensor_type
+from lazytpu.storage import LazyStorage
 
+_storage_of: Callable[[torch.Tensor], Any] = torch._C.TensorBase.untyped_storage
 _PRESERVE = torch.preserve_format
 _STRIDED = (None, torch.strided)
 _DEVICES = (None, torch.device("tpu", 0), torch.device("tpu"))
@@ -128,6 +130,11 @@ def _upload(source: torch.Tensor, like: torch.Tensor, memory_format: Any) -> tor
 def _copy_(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     if self is src:
         return self
+    if type(_storage_of(self)) is LazyStorage and _is_scalar(src, self):
+        # A scalar fills the window, as in x[i] = 1: the write broadcasts it, so its expanded view is never read.
+        with recorder.lock:
+            cells.write(self, cells.cast(_storage_of(src).value, self.dtype))
+        return self
     if self.device.type != "tpu":
         if self.device.type == "meta":
             return self
@@ -141,16 +148,24 @@ def _copy_(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) ->
                 return _fill_scalar(self, src.item())
             src = cells.new(host.upload(src.to("cpu", self.dtype)))
         overlap.check_partial_overlap(self, (src,))
-        storage = cells.storage_of(src)
-        scalar = storage.value.type.shape == () and (src.dim() == 0 or src.shape == self.shape)
-        if scalar and src.dtype is storage.value.type.dtype and not cells.has_pending_bits(src):
-            # A scalar fills the window, as in x[i] = 1: the write broadcasts it, so its expanded view is never read.
-            cells.write(self, cells.cast(storage.value, self.dtype))
-            return self
         if src.shape != self.shape:
             src = _broadcast(src, self)
         cells.write(self, cells.cast(cells.read(src), self.dtype))
     return self
+
+
+def _is_scalar(src: torch.Tensor, target: torch.Tensor) -> bool:
+    """Whether ``src`` is a 0-d tensor on ``tpu``, or one expanded to the shape of ``target``."""
+    storage = _storage_of(src)
+    if type(storage) is not LazyStorage:
+        return False
+    type_ = storage.value.type
+    return (
+        type_.shape == ()
+        and src.dtype is type_.dtype
+        and (src.shape == target.shape or src.dim() == 0)
+        and not cells.has_pending_bits(src)
+    )
 
 
 def _broadcast(src: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -181,9 +196,11 @@ def _fill_scalar(self: torch.Tensor, value: Any) -> torch.Tensor:
         if not dtype.is_floating_point:
             value = torch.full((), value, dtype=dtype, device="cpu").item()
         storage = cells.storage_of(self)
-        # A window is filled from one element, which the write spreads.
-        type = tensor_type((), dtype) if storage.viewed else storage.value.type
-        cells.write(overlap.distinct(self), cells.full(type, value))
+        if not storage.viewed:
+            storage.value = cells.full(storage.value.type, value)
+        else:
+            # A window is filled from one element, which the write spreads.
+            cells.write(overlap.distinct(self), cells.full(tensor_type((), dtype), value))
     return self
 
 

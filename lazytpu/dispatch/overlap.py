@@ -48,12 +48,12 @@ def write_merged(tensor: torch.Tensor, value: Value) -> None:
 def check_partial_overlap(target: torch.Tensor, others: Any) -> None:
     """Raise as CPU does where an in-place op reads memory that it writes, but not the same window."""
     storage = cells.storage_of(target)
-    if not storage.viewed or target.numel() == 0 or not _dense(target):
+    if not storage.viewed:
         return
     for other in others:
-        if not isinstance(other, torch.Tensor) or other is target or not cells.has_cell(other) or other.numel() == 0:
+        if not isinstance(other, torch.Tensor) or other is target or other.untyped_storage() is not storage:
             continue
-        if cells.storage_of(other) is not storage or not _dense(other):
+        if target.numel() == 0 or other.numel() == 0 or not _dense(target) or not _dense(other):
             continue
         a, b = _extent(target), _extent(other)
         same = a == b and target.stride() == other.stride()

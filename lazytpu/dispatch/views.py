@@ -21,8 +21,9 @@ _storage_of: Callable[[torch.Tensor], Any] = torch._C.TensorBase.untyped_storage
 
 
 def _mark(tensor: torch.Tensor) -> None:
-    if cells.has_cell(tensor):
-        _storage_of(tensor).viewed = True
+    storage = _storage_of(tensor)
+    if type(storage) is LazyStorage:
+        storage.viewed = True
 
 
 def _as_strided(self: torch.Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> torch.Tensor:

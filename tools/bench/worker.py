@@ -125,9 +125,6 @@ def recording(nothing: bool) -> dict[str, float]:
         z.add_(x)
         w[1:3] = 1
 
-    def drop(f: Callable[[], Any]) -> Callable[[], Any]:
-        return f
-
     def fresh() -> None:
         if not nothing:
             from lazytpu import recorder
@@ -145,9 +142,9 @@ def recording(nothing: bool) -> dict[str, float]:
         w[1:3] = 1
 
     return {
-        "add_us": _best(drop(lambda: x + 1.0), fresh),
-        "add_inplace_us": _best(drop(lambda: z.add_(1.0)), fresh),
-        "setitem_us": _best(drop(assign), fresh),
+        "add_us": _best(lambda: x + y, fresh),
+        "add_inplace_us": _best(lambda: z.add_(x), fresh),
+        "setitem_us": _best(assign, fresh),
     }
 
 
