@@ -20,8 +20,8 @@ import torch
 from lazytpu import recorder
 
 _local = threading.local()
-_raise_pending: Any = ctypes.pythonapi.PyErr_Occurred  # ctypes raises what is pending after a call
-_raise_pending.restype = None
+# ctypes raises what is pending after a call.
+_raise_pending: Any = ctypes.PYFUNCTYPE(None)(("PyErr_Occurred", ctypes.pythonapi))
 
 
 def keep_pending() -> None:
