@@ -138,6 +138,8 @@ def _put_masked(
 def _put(self: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool) -> Value:
     """The value of ``self`` with ``values`` at ``indices``; the caller holds the lock."""
     _check_index("index_put", self, indices)
+    if not accumulate and values.numel() == 1 and _is_one_mask(indices):
+        values = values.to(self.dtype)  # x[mask] = one element is a masked_fill on the CPU, which casts
     _check_put_dtype(self, values)
     if not cells.is_lazy(values):
         values = values.to("tpu") if values.dim() == 0 else values
@@ -147,6 +149,11 @@ def _put(self: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accum
     flat, found = _without_masks(self, indices)
     value = _recorded("index_put", flat, found, values, accumulate)
     return value if flat is self else cells.read(cells.new(value).reshape(self.shape))
+
+
+def _is_one_mask(indices: Sequence[Any]) -> bool:
+    given = [i for i in indices if i is not None]
+    return len(given) == 1 and given[0].dtype in _MASKS
 
 
 def _check_put_dtype(self: torch.Tensor, values: torch.Tensor) -> None:
