@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lazytpu
+from lazytpu.ir.verify import verify
 
 
 def syncs(seed: int) -> Any:
@@ -20,6 +21,7 @@ def syncs(seed: int) -> Any:
     rng = random.Random(seed)
 
     def after(position: int, pool: list[torch.Tensor]) -> None:
+        verify(lazytpu.current_trace())
         kind = rng.randrange(8)
         if kind == 0:
             lazytpu.sync()

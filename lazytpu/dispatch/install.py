@@ -42,7 +42,6 @@ def _install() -> None:
     from lazytpu.device import autocast
     from lazytpu.dispatch import (
         attention,
-        composites,
         control_flow,
         copies,
         counting,
@@ -70,14 +69,14 @@ def _install() -> None:
         library.impl(op, foreach.guarded(op, randoms.guarded(op, kernel)), "PrivateUse1")
         done.add(op)
 
-    hand_written = (views, copies, creation, counting, indexing, randoms, solvers, composites, layers, norms, attention, rnn)
+    hand_written = (views, copies, creation, counting, indexing, randoms, solvers, layers, norms, attention, rnn)
     for table in (module.KERNELS for module in hand_written):
         for name, kernel in table.items():
             op = overload(f"aten::{name}")
             if op is not None:
                 register(op, kernel)
                 functional[op] = kernel
-    for table in (composites.AUTOGRAD_KERNELS, attention.AUTOGRAD_KERNELS, rnn.AUTOGRAD_KERNELS):
+    for table in (attention.AUTOGRAD_KERNELS, rnn.AUTOGRAD_KERNELS):
         for name, kernel in table.items():
             library.impl(name, kernel, "AutogradPrivateUse1")
     for name, kernel in rnn.META_KERNELS.items():
