@@ -131,13 +131,14 @@ def test_an_interrupt_while_compiling_leaves_a_usable_process(monkeypatch: pytes
     real = compat.compile_module
 
     def slow(*args: Any) -> Any:
+        # The main thread is waiting for this one now.
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         time.sleep(1.0)
         return real(*args)
 
     monkeypatch.setattr(compat, "compile_module", slow)
     x = torch.ones(5 + int(time.time() * 1e6) % 1000, device="tpu")
     y = x * 3
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         lazytpu.sync()
     monkeypatch.setattr(compat, "compile_module", real)

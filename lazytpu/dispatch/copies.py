@@ -157,7 +157,7 @@ def _copy_(self: torch.Tensor, src: torch.Tensor, non_blocking: bool = False) ->
 def _is_scalar(src: torch.Tensor, target: torch.Tensor) -> bool:
     """Whether ``src`` is a 0-d tensor on ``tpu``, or one expanded to the shape of ``target``."""
     storage = _storage_of(src)
-    if type(storage) is not LazyStorage:
+    if type(storage) is not LazyStorage or storage is _storage_of(target):
         return False
     type_ = storage.value.type
     return (
