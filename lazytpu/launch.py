@@ -57,7 +57,15 @@ def launch_pieces(trace: Trace, positions: Sequence[int]) -> None:
         spent = [i for i in piece.last_use if inputs[i] not in held]
         donated = [i for i in spent if not ready[inputs[i]].exported]
         if piece.outputs:
-            results = _run(part, [id for _, id in piece.outputs], donated)
+            try:
+                results = _run(part, [id for _, id in piece.outputs], donated)
+            except program.ProgramError as reason:
+                # A value without buffer or error would read as memory nobody has written to.
+                failure = DeviceError(f"a loop's turn recorded at {part.source(0)} failed on the device: {reason}")
+                for value in live:
+                    value.error = None if value.id in ready else failure
+                _settle(live, [ready.get(v.id) for v in live])
+                raise failure from reason
             ready.update(zip((id for id, _ in piece.outputs), results))
         for i in spent:
             ready.pop(inputs[i])
@@ -76,16 +84,16 @@ def _run(trace: Trace, outputs: Sequence[int], donated: Sequence[int], site: Sou
     counts.counters["executions"] += 1
     if compiled.checks:
         _unread.append((compiled, results.pop()))
-        if len(_unread) > 64:
-            raise_failed_checks()
     return results
 
 
 def _settle(live: list[Value], outputs: Sequence[buffers.Buffer | None]) -> None:
-    """Give each live value its buffer."""
+    """Give each live value its buffer; only then may an old failed check be raised."""
     for value, buffer in zip(live, outputs):
         value.buffer = buffer
         value.epoch = 0
+    if len(_unread) > _MAX_UNREAD:
+        raise_failed_checks()
 
 
 class _Check(NamedTuple):
@@ -96,6 +104,7 @@ class _Check(NamedTuple):
 
 
 _unread: list[tuple[program.Program, buffers.Buffer]] = []
+_MAX_UNREAD = 64
 
 
 def raise_failed_checks() -> None:

@@ -195,3 +195,22 @@ def test_values_that_nobody_holds_are_not_computed() -> None:
     lazytpu.sync()
     trace = lazytpu.last_trace()
     assert trace is not None and trace.outputs is not None and len(trace.outputs) == 1
+
+
+def test_a_turn_that_fails_leaves_an_error_and_never_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lazytpu.errors import DeviceError
+    from lazytpu.lowering import registry
+
+    def fail(*args: object) -> object:
+        raise ValueError("no lowering today")
+
+    monkeypatch.setitem(registry.RULES, "aten::cosh", registry.RULES["aten::cosh"]._replace(lower=fail))
+    monkeypatch.setattr(recorder, "LOOP_NODES", 100)
+    x = torch.ones(4, 9, 7, device="tpu")
+    with warnings.catch_warnings(), pytest.raises(DeviceError, match="no lowering today"):
+        warnings.simplefilter("ignore")
+        for _ in range(300):
+            x = torch.cosh(x)
+    with pytest.raises(DeviceError):
+        x.cpu()
+    assert torch.ones(3, device="tpu").tolist() == [1, 1, 1]

@@ -18,21 +18,22 @@ _SCALAR_NAMES = {
 }  # fmt: skip
 
 
-def _scalar_name(dtype: torch.dtype) -> str:
+def scalar_name(dtype: torch.dtype) -> str:
+    """A dtype as PyTorch's error messages call it: ``Float``, ``Long``, …"""
     return _SCALAR_NAMES.get(dtype, str(dtype))
 
 
 def _not_implemented(kernel: str, dtype: torch.dtype) -> NotImplementedError:
-    return NotImplementedError(f"\"{kernel}\" not implemented for '{_scalar_name(dtype)}'")
+    return NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_name(dtype)}'")
 
 
 def _product(x: torch.Tensor, y: torch.Tensor, added: torch.Tensor | None = None) -> None:
     if x.dtype != y.dtype:
-        names = (_C_NAMES.get(t.dtype, _scalar_name(t.dtype)) for t in (x, y))
+        names = (_C_NAMES.get(t.dtype, scalar_name(t.dtype)) for t in (x, y))
         raise RuntimeError("expected m1 and m2 to have the same dtype, but got: {} != {}".format(*names))
     if added is not None and added.dtype != x.dtype:
         raise RuntimeError(
-            f"self and mat2 must have the same dtype, but got {_scalar_name(added.dtype)} and {_scalar_name(y.dtype)}"
+            f"self and mat2 must have the same dtype, but got {scalar_name(added.dtype)} and {scalar_name(y.dtype)}"
         )
     if x.dtype == torch.bool:
         raise _not_implemented("addmm_impl_cpu_", x.dtype)
@@ -59,7 +60,7 @@ def _convolution(
     transposed: bool, output_padding: Any, groups: int, *flags: bool,
 ) -> None:  # fmt: skip
     if input.dtype != weight.dtype:
-        raise RuntimeError(f"expected scalar type {_scalar_name(input.dtype)} but found {_scalar_name(weight.dtype)}")
+        raise RuntimeError(f"expected scalar type {scalar_name(input.dtype)} but found {scalar_name(weight.dtype)}")
     if input.dtype == torch.bool:
         raise _not_implemented("slow_conv2d_cpu", input.dtype)
     for what, values in (("padding", padding), ("output_padding", output_padding)):
@@ -133,8 +134,7 @@ def _addcdiv(self: torch.Tensor, tensor1: torch.Tensor, tensor2: torch.Tensor, v
 
 def _class_targets(self: torch.Tensor, target: torch.Tensor, *rest: Any) -> None:
     if target.dtype not in (torch.int64, torch.uint8):
-        name = _SCALAR_NAMES.get(target.dtype, str(target.dtype))
-        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {name}")
+        raise RuntimeError(f"expected target dtype to be Long or Byte, but got {scalar_name(target.dtype)}")
 
 
 CHECKS: dict[str, Callable[..., None]] = {

@@ -16,7 +16,7 @@ from torch._ops import OpOverload
 from lazytpu import dtypes, recorder
 from lazytpu.device import random
 from lazytpu.dispatch import cells, host, infer, overlap
-from lazytpu.dispatch.checks import CHECKS
+from lazytpu.dispatch.checks import CHECKS, scalar_name
 from lazytpu.dispatch.schema import Schema, name_of, overload, schema_of
 from lazytpu.ir import Signature, Slot, TensorType, Value, tensor_type
 from lazytpu.lowering.registry import Rule
@@ -403,12 +403,4 @@ def store(op: OpOverload, target: torch.Tensor, computed: torch.Tensor, may_resi
 
 
 def _cannot_cast(computed: torch.dtype, target: torch.dtype) -> RuntimeError:
-    return RuntimeError(f"result type {_type_name(computed)} can't be cast to the desired output type {_type_name(target)}")
-
-
-def _type_name(dtype: torch.dtype) -> str:
-    names = {torch.float32: "Float", torch.float64: "Double", torch.int64: "Long", torch.int32: "Int",
-             torch.bool: "Bool", torch.float16: "Half", torch.bfloat16: "BFloat16", torch.uint8: "Byte",
-             torch.int8: "Char", torch.int16: "Short", torch.complex64: "ComplexFloat",
-             torch.complex128: "ComplexDouble"}  # fmt: skip
-    return names.get(dtype, str(dtype))
+    return RuntimeError(f"result type {scalar_name(computed)} can't be cast to the desired output type {scalar_name(target)}")
