@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lazytpu import counts, dtypes
-from lazytpu.cache import LRU, Key, key_of, why
+from lazytpu.cache import LRU, Key, key_of, templates, why
 from lazytpu.errors import DeviceError
 from lazytpu.ir import Node, Source, Trace, Value
 from lazytpu.ir.source import user_source
@@ -36,7 +36,7 @@ def launch(trace: Trace) -> None:
         return
     outputs: Sequence[buffers.Buffer | None]
     try:
-        outputs = _run(trace, trace.outputs, _donated(trace), site=user_source())
+        outputs = _run(trace, trace.outputs, _donated(trace), repeats=True)
     except program.ProgramError as error:
         outputs = _run_one_by_one(trace, live, error)
     _settle(live, outputs)
@@ -73,9 +73,20 @@ def launch_pieces(trace: Trace, positions: Sequence[int]) -> None:
     _settle(live, [ready[v.id] for v in live])
 
 
-def _run(trace: Trace, outputs: Sequence[int], donated: Sequence[int], site: Source | None = None) -> list[buffers.Buffer]:
-    """Launch the program of ``trace``; returns the buffers of ``outputs``."""
-    compiled = program_for(trace, outputs, donated, site)
+def _run(trace: Trace, outputs: Sequence[int], donated: Sequence[int], repeats: bool = False) -> list[buffers.Buffer]:
+    """Launch the program of ``trace``; returns the buffers of ``outputs``.
+
+    ``repeats`` says that such a trace may come again: a template is kept of it.
+    """
+    liveness = (tuple(outputs), tuple(donated))
+    compiled = templates.find(trace, liveness) if repeats else None
+    if compiled is not None:
+        counts.counters["cache_hits"] += 1
+        counts.counters["replays"] += 1
+    else:
+        compiled = program_for(trace, outputs, donated, user_source() if repeats else None)
+        if repeats:
+            templates.add(trace, liveness, compiled)
     try:
         results = compiled.launch(_arguments(trace))
     except Exception as reason:

@@ -11,10 +11,11 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from lazytpu import counts, notices
+from lazytpu.cache import templates
 from lazytpu.ir import NUMBER_FLOAT, NUMBER_INT, Signature, Source, TensorType, Trace, Value
 from lazytpu.ir.source import is_library_code, user_source
 from lazytpu.ir.source import library_code as _library_code
@@ -86,7 +87,8 @@ def _bind_leaf(value: Value) -> int:
         raise value.error
     if value.host is not None:
         return _upload(value)
-    return trace.define(value, _zeros(value.type), user_source(3))
+    (result,) = _append(trace, _zeros(value.type), (), *(user_source(3) or (None, 0)))
+    return trace.rebind(value, result)
 
 
 def _upload(value: Value) -> int:
@@ -130,16 +132,40 @@ def record(signature: Signature, inputs: Sequence[Value | float | int]) -> list[
         if not library:
             break
         frame = frame.f_back
-    results = current.add_node(signature, tuple(ids), *((code, frame.f_lasti) if frame is not None else (None, 0)))
-    counts.counters["ops_recorded"] += 1
-    if _captures:
+    place = (code, frame.f_lasti) if frame is not None else (None, 0)
+    results = _append(current, signature, tuple(ids), *place)
+    if _captures or current.replaying:
         return results
     if _eager_depth:
         cut("eager")
         _raise_checks()
-    elif len(current.signatures) >= LOOP_NODES or current.nbytes > MAX_BYTES:
+    elif current.count >= LOOP_NODES or current.nbytes > MAX_BYTES:
         _bound(current)
     return results
+
+
+def _append(
+    current: Trace, signature: Signature, inputs: tuple[int, ...], code: CodeType | None, instruction: int
+) -> list[Value]:
+    """Take one op into the trace: by repeating a template where it goes on so, else as a new row."""
+    counts.counters["ops_recorded"] += 1
+    if current.replaying:
+        ops, position = current.ops, current.count
+        if (
+            position < len(ops.signatures)
+            and ops.signatures[position] is signature
+            and ops.inputs[position] == inputs
+            and ops.sources[2 * position] is code
+            and ops.sources[2 * position + 1] == instruction
+        ):
+            return current.add_results(signature)
+        if not templates.begin(current, signature, inputs, code, instruction):
+            current.leave_replay()
+    elif current.count == 0 and not _eager_depth and not _captures:
+        templates.begin(current, signature, inputs, code, instruction)
+    if current.replaying:
+        return current.add_results(signature)
+    return current.add_node(signature, inputs, code, instruction)
 
 
 def _raise_checks() -> None:
@@ -157,7 +183,7 @@ def _bound(current: Trace) -> None:
     nodes = len(current)
     frames = _user_depth()
     if frames is not None:
-        place = (*current.sources[-2:], frames)
+        place = (*current.ops.sources[-2:], frames)
         _seen[place] = _seen.get(place, 0) + 1
     if nodes < 2 * LOOP_NODES and current.nbytes <= MAX_BYTES:
         return
@@ -176,7 +202,7 @@ def _bound(current: Trace) -> None:
     if mark is None:
         cut("bound")
         return
-    turns = [i for i in range(1, nodes) if current.sources[2 * i : 2 * i + 2] == list(mark[:2])]
+    turns = [i for i in range(1, nodes) if current.ops.sources[2 * i : 2 * i + 2] == list(mark[:2])]
     step = max(1, -(-_PIECE_NODES // max(1, nodes // (len(turns) or 1))))
     cut("bound", turns[::step])
 
@@ -200,7 +226,7 @@ def cut(reason: str, turns: Sequence[int] = ()) -> None:
 
     An interrupt while compiling leaves the trace as it was, to be launched by the next cut.
     """
-    if not trace.signatures and not _captures:
+    if not trace.count and not _captures:
         return
     with lock:
         if _captures:
@@ -208,7 +234,7 @@ def cut(reason: str, turns: Sequence[int] = ()) -> None:
                 f"the body of a recorded function ({_captures[-1].what}) needs a sync point ({reason}): a value cannot be "
                 "read on the host while the body is recorded. Compute with tensors instead, or move the read outside."
             )
-        if not trace.signatures:
+        if not trace.count:
             return
         from lazytpu import launch
 

@@ -74,23 +74,23 @@ def test_verify_accepts_what_is_recorded() -> None:
 
 
 def break_order(trace: Trace) -> None:
-    trace.inputs[1] = (len(trace.refs) + 5, *trace.inputs[1][1:])
+    trace.ops.inputs[1] = (len(trace.refs) + 5, *trace.ops.inputs[1][1:])
 
 
 def break_types(trace: Trace) -> None:
-    trace.types[trace.firsts[0]] = tensor_type((9, 9), torch.float32)
+    trace.types[trace.ops.firsts[0]] = tensor_type((9, 9), torch.float32)
 
 
 def break_numbers(trace: Trace) -> None:
     trace.floats.append(1.0)
 
 
-def break_code(trace: Trace) -> None:
-    trace.code[0] += 1
+def break_count(trace: Trace) -> None:
+    trace.count -= 1
 
 
 def break_assignment(trace: Trace) -> None:
-    trace.firsts[1] = trace.firsts[0]
+    trace.ops.firsts[1] = trace.ops.firsts[0]
 
 
 def break_values(trace: Trace) -> None:
@@ -98,7 +98,7 @@ def break_values(trace: Trace) -> None:
     trace.refs.append(__import__("weakref").ref(value))
 
 
-@pytest.mark.parametrize("spoil", [break_order, break_types, break_numbers, break_code, break_assignment, break_values])
+@pytest.mark.parametrize("spoil", [break_order, break_types, break_numbers, break_count, break_assignment, break_values])
 def test_verify_rejects_a_malformed_trace(spoil: object) -> None:
     y = record_something()
     trace = lazytpu.current_trace()
@@ -114,7 +114,7 @@ def test_numbers_are_inputs_and_never_part_of_the_key() -> None:
     for number in (0.5, 1.0, -3.25):
         x = torch.ones(3, device="tpu")
         y = torch.add(x, x, alpha=number) * number
-        codes.append(tuple(lazytpu.current_trace().code))
+        codes.append(lazytpu.current_trace().code())
         lazytpu.sync()
         assert y.tolist() == [(1 + number) * number] * 3
     assert len(set(codes)) == 1

@@ -24,4 +24,4 @@ class Key(NamedTuple):
 
 def key_of(trace: Trace, outputs: Sequence[int], donated: Sequence[int], placement: tuple[object, ...]) -> Key:
     """The key of ``trace`` with this liveness and placement."""
-    return Key(tuple(trace.code), tuple(outputs), tuple(donated), placement)
+    return Key(trace.code(), tuple(outputs), tuple(donated), placement)

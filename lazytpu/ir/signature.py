@@ -33,10 +33,11 @@ class Signature:
         kinds: for each input, what PyTorch's type promotion must know: ``"tensor"`` for a tensor,
             ``"number"`` for a Python number.
 
-    ``index`` numbers the signatures of the process; a trace's key is made of these numbers.
+    ``index`` numbers the signatures of the process; a trace's key is made of these numbers. ``nbytes``
+    is the size of the results.
     """
 
-    __slots__ = ("op", "inputs", "args", "outputs", "kinds", "index", "lowered")
+    __slots__ = ("op", "inputs", "args", "outputs", "kinds", "index", "nbytes", "lowered")
 
     _count = itertools.count()
     _interned: ClassVar[dict[tuple[Any, ...], Signature]] = {}
@@ -55,6 +56,7 @@ class Signature:
         self.outputs = outputs
         self.kinds = kinds
         self.index = next(Signature._count)
+        self.nbytes = sum(type.nbytes for type in outputs)
         self.lowered: Any = None
 
     @staticmethod

@@ -25,7 +25,7 @@ class Subprogram:
         self.output_types = tuple(trace.types[id] for id in outputs)
         self.floats = len(trace.floats)
         self.ints = len(trace.ints)
-        self._key = (tuple(trace.code), tuple(self.leaves), tuple(self.leaf_types), self.outputs)
+        self._key = (trace.code(), tuple(self.leaves), tuple(self.leaf_types), self.outputs)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Subprogram) and self._key == other._key

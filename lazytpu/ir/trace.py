@@ -7,6 +7,7 @@ import weakref
 from types import CodeType
 from typing import Any, NamedTuple
 
+from lazytpu.ir.ops import Ops
 from lazytpu.ir.signature import Signature
 from lazytpu.ir.source import Source
 from lazytpu.ir.types import TensorType
@@ -30,20 +31,19 @@ class Node(NamedTuple):
 
 
 class Trace:
-    """Recorded ops since the last cut.
+    """Recorded ops since the last cut: the first ``count`` rows of ``ops``, which ``nodes`` reads.
 
-    An op is a row over ``signatures``, ``inputs``, ``firsts`` and ``sources`` (two entries a row):
-    parallel lists, since an object an op would keep the garbage collector busy. ``nodes`` reads them.
+    While ``replaying``, the ops repeat those of an earlier trace and ``ops`` is that trace's own list,
+    which must not change.
 
     Ids number leaves (values that have a device buffer) by first use and results of ops by
     position, in one sequence. Numbers have no id: an input id of ``NUMBER_FLOAT`` or
-    ``NUMBER_INT`` takes the next entry of ``floats`` or ``ints``. ``code`` is the same program as
-    a flat list of ints, the part of the cache key that grows while recording. ``outputs`` is set
-    once the trace has been cut: the ids that were live then.
+    ``NUMBER_INT`` takes the next entry of ``floats`` or ``ints``. ``outputs`` is set once the trace
+    has been cut: the ids that were live then.
     """
 
     __slots__ = (
-        "epoch", "signatures", "inputs", "firsts", "sources", "code", "refs", "types",
+        "epoch", "ops", "count", "replaying", "refs", "types",
         "leaves", "floats", "ints", "nbytes", "views", "backwards", "outputs",
     )  # fmt: skip
 
@@ -51,11 +51,9 @@ class Trace:
 
     def __init__(self) -> None:
         self.epoch = next(Trace._epochs)
-        self.signatures: list[Signature] = []
-        self.inputs: list[tuple[int, ...]] = []
-        self.firsts: list[int] = []
-        self.sources: list[CodeType | int | None] = []
-        self.code: list[int] = []
+        self.ops = Ops()
+        self.count = 0
+        self.replaying = False
         self.refs: list[weakref.ref[Value]] = []
         self.types: list[TensorType] = []
         self.leaves: list[tuple[int, Any]] = []
@@ -67,16 +65,21 @@ class Trace:
         self.outputs: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
-        return len(self.signatures)
+        return self.count
 
     @property
     def nodes(self) -> list[Node]:
         """The recorded ops, in order."""
-        return [Node(*row, self.source(i)) for i, row in enumerate(zip(self.signatures, self.inputs, self.firsts))]
+        rows = zip(range(self.count), self.ops.signatures, self.ops.inputs, self.ops.firsts)
+        return [Node(signature, inputs, first, self.source(i)) for i, signature, inputs, first in rows]
+
+    def code(self) -> tuple[int, ...]:
+        """What the ops do, as one tuple of numbers."""
+        return self.ops.code(self.count)
 
     def source(self, position: int) -> Source | None:
         """The user's line that recorded the op at ``position``."""
-        code, instruction = self.sources[2 * position : 2 * position + 2]
+        code, instruction = self.ops.sources[2 * position : 2 * position + 2]
         return None if code is None else Source(code, instruction)  # type: ignore[arg-type]
 
     def add_leaf(self, value: Value) -> int:
@@ -84,7 +87,7 @@ class Trace:
         id = len(self.refs)
         value.epoch = self.epoch
         value.id = id
-        self.refs.append(weakref.ref(value))
+        self.refs.append(_ref(value))
         self.types.append(value.type)
         self.leaves.append((id, value.buffer))
         return id
@@ -93,40 +96,44 @@ class Trace:
         self, signature: Signature, inputs: tuple[int, ...], code: CodeType | None, instruction: int
     ) -> list[Value]:
         """Record one op, called from this place in the user's program; returns its results, in order."""
-        refs, types, epoch = self.refs, self.types, self.epoch
+        ops = self.ops
+        ops.signatures.append(signature)
+        ops.inputs.append(inputs)
+        ops.firsts.append(len(self.refs))
+        ops.sources.append(code)
+        ops.sources.append(instruction)
+        self.nbytes += signature.nbytes
+        return self.add_results(signature)
+
+    def add_results(self, signature: Signature) -> list[Value]:
+        """Take the next row of ``ops`` as done; returns its results, in order."""
+        self.count += 1
+        refs, outputs, epoch = self.refs, signature.outputs, self.epoch
         id = len(refs)
-        self.signatures.append(signature)
-        self.inputs.append(inputs)
-        self.firsts.append(id)
-        self.sources.append(code)
-        self.sources.append(instruction)
-        self.code.append(signature.index)
-        self.code.extend(inputs)
-        results = []
-        for type in signature.outputs:
-            value = Value(type, epoch, id)
+        self.types.extend(outputs)
+        if len(outputs) == 1:
+            value = Value(outputs[0], epoch, id)
             refs.append(_ref(value))
-            types.append(type)
-            self.nbytes += type.nbytes
-            results.append(value)
-            id += 1
+            return [value]
+        results = [Value(type, epoch, i) for i, type in enumerate(outputs, id)]
+        refs.extend(map(_ref, results))
         return results
 
-    def define(self, value: Value, signature: Signature, source: Source | None) -> int:
-        """Make ``value``, which has no content yet, the one result of a new node; returns its id."""
-        (result,) = self.add_node(signature, (), *(source or (None, 0)))
+    def leave_replay(self) -> None:
+        """Go on with ops of its own, after those that it repeated."""
+        self.ops = self.ops.prefix(self.count)
+        self.replaying = False
+        self.nbytes = sum(signature.nbytes for signature in self.ops.signatures)
+
+    def rebind(self, value: Value, result: Value) -> int:
+        """Make ``value``, which has no content yet, stand for ``result`` of the last op; returns its id."""
         value.epoch, value.id = result.epoch, result.id
-        self.refs[result.id] = weakref.ref(value)
+        self.refs[result.id] = _ref(value)
         return result.id
 
     def live(self) -> list[Value]:
         """The results of ops that something still holds, by id."""
-        found = []
-        for ref in self.refs:
-            value = ref()
-            if value is not None and value.buffer is None:
-                found.append(value)
-        return found
+        return [value for ref in self.refs if (value := ref()) is not None and value.buffer is None]
 
     def retire(self) -> None:
         """Let go of the device's buffers once the trace has been run; it can still be printed."""
