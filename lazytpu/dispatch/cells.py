@@ -172,6 +172,9 @@ def write(tensor: torch.Tensor, value: Value) -> None:
     storage = storage_of(tensor)
     cell = storage.value
     type = value.type
+    if type is cell.type and not storage.viewed:
+        storage.value = value
+        return
     size = tuple(tensor.shape)
     fills = type.shape != size
     if not storage.viewed:

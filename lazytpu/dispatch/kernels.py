@@ -15,19 +15,17 @@ from torch._ops import OpOverload
 
 from lazytpu import dtypes, recorder
 from lazytpu.device import random
-from lazytpu.dispatch import cells, host, infer, overlap
+from lazytpu.dispatch import cells, infer, overlap
 from lazytpu.dispatch.checks import CHECKS, scalar_name
-from lazytpu.dispatch.schema import Schema, name_of, overload, schema_of
+from lazytpu.dispatch.gather import DROPPED, NUMBER, NUMBERS, TENSOR, TENSORS, compiled, how_passed
+from lazytpu.dispatch.schema import name_of, overload, schema_of
 from lazytpu.ir import Signature, Slot, TensorType, Value, tensor_type
 from lazytpu.lowering.registry import Rule
-from lazytpu.storage import LazyStorage
 
 _default_dtype = torch.get_default_dtype
 _storage_of: Callable[[torch.Tensor], Any] = torch._C.TensorBase.untyped_storage
 _make_tensor = torch._C._acc.create_empty_tensor
 
-_TENSOR, _TENSORS, _NUMBER, _NUMBERS, _STATIC, _DROPPED = range(6)
-_DROPPED_NAMES = frozenset({"device", "pin_memory", "generator"})
 _FLOAT = tensor_type((), torch.float64)
 _INT = tensor_type((), torch.int64)
 _BOOL = tensor_type((), torch.bool)
@@ -45,98 +43,8 @@ class _Entry:
         self.single = isinstance(structure, TensorType)
 
 
-def _how(schema: Schema, rule: Rule) -> list[int]:
-    """How each argument is passed, by its type in the schema and the rule's declarations."""
-    how = []
-    for name, type in zip(schema.names, schema.types):
-        bare = type.removeprefix("Optional[").rstrip("]") if type.startswith("Optional[") else type
-        if bare == "Tensor":
-            how.append(_TENSOR)
-        elif type in ("List[Tensor]", "List[Optional[Tensor]]"):
-            how.append(_TENSORS)
-        elif name in _DROPPED_NAMES:
-            how.append(_DROPPED)
-        elif bare.startswith("List[number") or type == "List[number]":
-            how.append(_STATIC if name in rule.static else _NUMBERS)
-        elif bare == "number":
-            how.append(_STATIC if name in rule.static else _NUMBER)
-        else:
-            how.append(_NUMBER if name in rule.numbers else _STATIC)
-    return how
-
-
-def _frozen(x: Any) -> Any:
-    """A hashable stand-in for a static argument that tells 1, 1.0 and True apart, and 0.0 from -0.0."""
-    kind = type(x)
-    if kind is float:
-        return (float, x.hex())
-    if kind is int or kind is bool or kind is complex:
-        return (kind, repr(x))
-    if kind is list or kind is tuple:
-        return tuple(map(_frozen, x))
-    return x
-
-
-def _wrap_int(x: int) -> int:
-    """``x`` as a signed 64-bit number with the same low bits."""
-    return ((x + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)
-
-
-class Gathered:
-    """A call taken apart: its values and numbers, and the key of everything else."""
-
-    __slots__ = ("op", "inputs", "key")
-
-    def __init__(self, op: str) -> None:
-        self.op = op
-        self.inputs: list[Value | float | int] = []
-        self.key: list[Any] = []
-
-    def number(self, x: Any) -> None:
-        """Add a Python number as a runtime input; complex numbers are static."""
-        kind = type(x)
-        if kind is float:
-            self.inputs.append(x)
-            self.key.append(float)
-        elif kind is int:
-            self.inputs.append(x if -(1 << 63) <= x < (1 << 63) else _wrap_int(x))
-            self.key.append(int)
-        elif kind is bool:
-            self.inputs.append(int(x))
-            self.key.append(bool)
-        elif x is None:
-            self.key.append(None)
-        elif isinstance(x, torch.Tensor):
-            self.tensor(x)
-        else:
-            self.key.append(_frozen(x))
-
-    def tensor(self, x: Any) -> None:
-        """Add a tensor on ``tpu``, a CPU scalar tensor, a number, or None."""
-        if isinstance(x, torch.Tensor):
-            storage = _storage_of(x)
-            if type(storage) is LazyStorage:
-                value = cells.read(x) if storage.viewed else storage.value
-                self.inputs.append(value)
-                self.key.append(value.type)
-            elif x.device.type == "tpu":
-                cells.storage_of(x)
-            elif x.dim() or x.device.type != "cpu":
-                raise cells.mixed_devices(x, self.op)
-            elif x.dtype.is_complex:
-                value = host.upload(x)
-                self.inputs.append(value)
-                self.key.append(value.type)
-            else:
-                scalar = x.item()
-                self.inputs.append(scalar if type(scalar) is float else int(scalar))
-                self.key.append(("scalar", x.dtype))
-        else:
-            self.number(x)
-
-
 def _template(
-    how: list[int], args: list[Any], gathered: Gathered
+    how: list[int], args: list[Any]
 ) -> tuple[tuple[Any, ...], tuple[TensorType, ...], tuple[str, ...]]:
     """The argument template of a signature, with the types and kinds of its inputs."""
     types: list[TensorType] = []
@@ -158,49 +66,15 @@ def _template(
 
     template: list[Any] = []
     for kind, x in zip(how, args):
-        if kind in (_TENSOR, _NUMBER):
+        if kind in (TENSOR, NUMBER):
             template.append(slot(x))
-        elif kind in (_TENSORS, _NUMBERS):
+        elif kind in (TENSORS, NUMBERS):
             template.append(None if x is None else [slot(item) for item in x])
-        elif kind == _DROPPED:
+        elif kind == DROPPED:
             template.append(None)
         else:
             template.append(tuple(x) if isinstance(x, list) else x)
     return tuple(template), tuple(types), tuple(kinds)
-
-
-def gather(schema: Schema, how: list[int], args: list[Any]) -> Gathered:
-    """Take a call's arguments apart into runtime inputs and a key."""
-    gathered = Gathered(schema.name)
-    key = gathered.key
-    key.append(_default_dtype())
-    inputs = gathered.inputs
-    for kind, x in zip(how, args):
-        if kind == _TENSOR:
-            if x is None:
-                key.append(None)
-                continue
-            if isinstance(x, torch.Tensor):
-                storage = _storage_of(x)
-                if type(storage) is LazyStorage and not storage.viewed:
-                    value = storage.value
-                    inputs.append(value)
-                    key.append(value.type)
-                    continue
-            gathered.tensor(x)
-        elif kind == _STATIC:
-            key.append(x if x is None else _frozen(x))
-        elif kind == _NUMBER:
-            gathered.number(x)
-        elif kind == _TENSORS:
-            key.append(len(x))
-            for item in x:
-                gathered.tensor(item)
-        elif kind == _NUMBERS:
-            key.append(None if x is None else len(x))
-            for item in x or ():
-                gathered.number(item)
-    return gathered
 
 
 class Recording:
@@ -218,7 +92,8 @@ class Recording:
         self.rule_name = rule_name or name_of(op)
         self.schema = schema_of(op)
         self.count = len(self.schema.names)
-        self.how = _how(self.schema, rule)
+        self.how = how_passed(self.schema, rule)
+        self.gather = compiled(self.schema, self.how)
         self.entries: dict[tuple[Any, ...], _Entry] = {}
         self.written = self.schema.written
 
@@ -228,15 +103,15 @@ class Recording:
             return self.schema.bind(args, kwargs)
         return args
 
-    def record(self, args: Any) -> tuple[_Entry, list[Value]]:
-        """Record a call; ``args`` are in the schema's order."""
-        gathered = gather(self.schema, self.how, args)
-        entry = self.entries.get(tuple(gathered.key))
+    def record(self, args: Any) -> tuple[_Entry, list[Value], bool]:
+        """Record a call, its arguments in the schema's order; returns also whether all its tensors are row-major."""
+        inputs, key, row_major = self.gather(*args)
+        entry = self.entries.get(key)
         if entry is None:
-            entry = self.learn(args, gathered)
+            entry = self.learn(args, key)
         if self.rule.random:
-            gathered.inputs.extend(random.next_seed(self.generator(args)))
-        return entry, recorder.record(entry.signature, gathered.inputs)
+            inputs.extend(random.next_seed(self.generator(args)))
+        return entry, recorder.record(entry.signature, inputs), row_major
 
     def generator(self, args: Any) -> Any:
         """The call's ``generator`` argument, if the op has one."""
@@ -252,7 +127,7 @@ class Recording:
         if not torch.can_cast(computed.dtype, target.dtype):
             raise _cannot_cast(computed.dtype, target.dtype)
 
-    def learn(self, args: Any, gathered: Gathered) -> _Entry:
+    def learn(self, args: Any, key: tuple[Any, ...]) -> _Entry:
         """Infer the results of a call not seen before; raises PyTorch's own error on a bad one."""
         infer.check_same_device(self.op, args)
         if not self.rule.random:
@@ -266,7 +141,7 @@ class Recording:
             # Some meta kernels give results that were not asked for.
             mask = args[self.schema.names.index("output_mask")]
             structure = tuple(t if wanted else None for t, wanted in zip(structure, mask))
-        template, types, kinds = _template(self.how, args, gathered)
+        template, types, kinds = _template(self.how, args)
         outputs: tuple[TensorType, ...]
         if self.written:
             outputs = tuple(t for i in self.written for t in infer.flatten(infer.types_of(args[i])))
@@ -277,7 +152,7 @@ class Recording:
         if self.rule.random:
             types, kinds = (*types, _INT, _INT), (*kinds, "seed", "seed")
         entry = _Entry(Signature.intern(self.rule_name, types, template, outputs, kinds), structure)
-        self.entries[tuple(gathered.key)] = entry
+        self.entries[key] = entry
         return entry
 
 
@@ -289,8 +164,8 @@ def functional_kernel(op: OpOverload, rule: Rule) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
         args = recording.bind(args, kwargs)
         with recorder.lock:
-            entry, values = recording.record(args)
-            if rule.pointwise and entry.single:
+            entry, values, row_major = recording.record(args)
+            if not row_major and rule.pointwise and entry.single:
                 stride = _pointwise_stride(op, args)
                 if stride is not None:
                     return cells.new_strided(values[0], stride)
@@ -301,13 +176,19 @@ def functional_kernel(op: OpOverload, rule: Rule) -> Callable[..., Any]:
     return kernel
 
 
+_strides: dict[tuple[Any, ...], tuple[int, ...]] = {}
+
+
 def _pointwise_stride(op: OpOverload, args: Any) -> tuple[int, ...] | None:
     """The strides that CPU would give the result; None for row-major."""
-    for x in args:
-        for item in x if type(x) is list else (x,):
-            if isinstance(item, torch.Tensor) and item.dim() > 1 and not item.is_contiguous():
-                return infer.call(op, list(args), strided=True).stride()
-    return None
+    tensors = [item for x in args for item in (x if type(x) is list else (x,)) if isinstance(item, torch.Tensor)]
+    if all(t.dim() < 2 or t.is_contiguous() for t in tensors):
+        return None
+    key = (op, tuple([(t.shape, t.stride(), t.dtype) for t in tensors]))
+    known = _strides.get(key)
+    if known is None:
+        known = _strides[key] = infer.call(op, list(args), strided=True).stride()
+    return known
 
 
 def mutating_kernel(op: OpOverload, rule: Rule, rule_name: str | None = None) -> Callable[..., Any]:
@@ -331,7 +212,7 @@ def mutating_kernel(op: OpOverload, rule: Rule, rule_name: str | None = None) ->
                     cells.storage_of(target)
                 if pointwise:
                     overlap.check_partial_overlap(target, args)
-                _, values = recording.record(args)
+                _, values, _ = recording.record(args)
                 if isinstance(target, torch.Tensor):
                     write(target, values[0])
                 else:
@@ -344,7 +225,7 @@ def mutating_kernel(op: OpOverload, rule: Rule, rule_name: str | None = None) ->
     def kernel_of_many(*args: Any, **kwargs: Any) -> Any:
         args = recording.bind(args, kwargs)
         with recorder.lock:
-            _, values = recording.record(args)
+            _, values, _ = recording.record(args)
             remaining = iter(values)
             for i in written:
                 for tensor in args[i] if isinstance(args[i], (list, tuple)) else (args[i],):

@@ -100,7 +100,7 @@ def _recording(name: str) -> Recording:
 def _multinomial(self: torch.Tensor, num_samples: int, replacement: bool = False, *, generator: Any = None) -> torch.Tensor:
     _check_multinomial(self, num_samples, replacement)
     with recorder.lock:
-        _, (drawn,) = _recording("aten::multinomial").record([self, num_samples, replacement, generator])
+        _, (drawn,), _ = _recording("aten::multinomial").record([self, num_samples, replacement, generator])
         return cells.new(drawn)
 
 
@@ -121,7 +121,7 @@ def _randperm_out(n: int, *, generator: Any = None, out: torch.Tensor) -> torch.
     if out.shape != (n,):
         out.resize_((n,))
     with recorder.lock:
-        _, (drawn,) = _recording("aten::randperm.generator_out").record([n, generator, out])
+        _, (drawn,), _ = _recording("aten::randperm.generator_out").record([n, generator, out])
         cells.write(out, drawn)
     return out
 
