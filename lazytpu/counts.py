@@ -30,12 +30,12 @@ def add(name: str, amount: float = 1) -> None:
 def metrics() -> dict[str, float]:
     """A snapshot of the counters since the start or the last ``reset_metrics()``.
 
-    ``compiles`` and ``compile_seconds`` count programs that XLA compiled; ``lowerings`` ops lowered
-    to StableHLO; ``cache_hits`` and ``cache_misses`` lookups of a trace; ``replays`` traces that repeated an earlier one op by op;
-    ``executions`` launched programs; ``ops_recorded`` ops put into a trace; ``host_reads`` values read by the host, and
-    ``host_read_seconds`` the time spent waiting for them; ``cpu_fallbacks`` calls that ran on the
-    CPU for want of a rule, each also under ``cpu_fallback.<op>``; ``host_reads.<file>:<line>`` the
-    reads that cut a trace, by the line that asked; ``cuts.<reason>`` traces cut, by reason.
+    ``compiles`` and ``compile_seconds`` count programs that XLA compiled; ``lowerings`` ops lowered to StableHLO;
+    ``cache_hits`` and ``cache_misses`` lookups of a trace; ``replays`` traces that repeated an earlier one op by op;
+    ``executions`` launched programs; ``ops_recorded`` ops put into a trace; ``host_reads`` values read by the host,
+    and ``host_read_seconds`` the time spent waiting for them; ``cpu_fallbacks`` calls that ran on the CPU for want of
+    a rule, each also under ``cpu_fallback.<op>``; ``host_reads.<file>:<line>`` the reads that cut a trace, by the
+    line that asked; ``cuts.<reason>`` traces cut, by reason.
     """
     return dict(counters)
 

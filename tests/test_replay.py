@@ -136,10 +136,9 @@ def test_the_same_ops_on_another_line_name_that_line() -> None:
     def launch(i: int) -> None:
         x = torch.ones(3, device="tpu")
         if i % 2:
-            y = x.exp()
+            x.exp().cpu()
         else:
-            y = x.exp()
-        y.cpu()
+            x.exp().cpu()
 
     for i in range(4):
         launch(i)
