@@ -72,6 +72,11 @@ def _view(rng: random.Random, x: torch.Tensor) -> torch.Tensor:
     return x.expand(2, *x.shape)
 
 
+def _cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """``x`` as ``dtype``; floats are moved away from the integers first, where their last bit would decide."""
+    return (x + 0.137).to(dtype) if x.dtype.is_floating_point and not dtype.is_floating_point else x.to(dtype)
+
+
 def _squash(x: torch.Tensor) -> torch.Tensor:
     return x.clamp(-50, 50) if x.dtype is not torch.bool else x
 
@@ -156,7 +161,8 @@ def _inplace(rng: random.Random, x: torch.Tensor, y: torch.Tensor) -> None:
     elif kind == "clamp":
         x.clamp_(-3, 5)
     elif kind == "addcmul":
-        x.addcmul_(y.to(x.dtype), y.to(x.dtype), value=2).clamp_(-50, 50)
+        factor = _cast(y, x.dtype)
+        x.addcmul_(factor, factor, value=2).clamp_(-50, 50)
     else:
         x.neg_()
 
@@ -221,9 +227,7 @@ def _apply(step: Instruction, x: torch.Tensor, y: torch.Tensor, device: str) -> 
     if step.op == "shape":
         return _shape(rng, x, y)
     if step.op == "cast":
-        dtype = rng.choice(DTYPES)
-        # Away from the integers, where the last bit of a float would decide.
-        return (x + 0.137).to(dtype) if x.dtype.is_floating_point and not dtype.is_floating_point else x.to(dtype)
+        return _cast(x, rng.choice(DTYPES))
     _inplace(rng, _view(rng, x) if step.op == "inplace_view" else x, y)
     return None
 
