@@ -9,6 +9,8 @@ _ALWAYS = (
     "cache_hits",
     "cache_misses",
     "replays",
+    "disk_hits",
+    "disk_bad",
     "executions",
     "ops_recorded",
     "host_reads",
@@ -31,11 +33,12 @@ def metrics() -> dict[str, float]:
     """A snapshot of the counters since the start or the last ``reset_metrics()``.
 
     ``compiles`` and ``compile_seconds`` count programs that XLA compiled; ``lowerings`` ops lowered to StableHLO;
-    ``cache_hits`` and ``cache_misses`` lookups of a trace; ``replays`` traces that repeated an earlier one op by op;
-    ``executions`` launched programs; ``ops_recorded`` ops put into a trace; ``host_reads`` values read by the host,
-    and ``host_read_seconds`` the time spent waiting for them; ``cpu_fallbacks`` calls that ran on the CPU for want of
-    a rule, each also under ``cpu_fallback.<op>``; ``host_reads.<file>:<line>`` the reads that cut a trace, by the
-    line that asked; ``cuts.<reason>`` traces cut, by reason.
+    ``cache_hits`` and ``cache_misses`` lookups of a trace in memory; ``disk_hits`` misses that the cache on disk
+    answered, ``disk_bad`` files there that were thrown away as damaged; ``replays`` traces that repeated an earlier
+    one op by op; ``executions`` launched programs; ``ops_recorded`` ops put into a trace; ``host_reads`` values read
+    by the host, and ``host_read_seconds`` the time spent waiting for them; ``cpu_fallbacks`` calls that ran on the
+    CPU for want of a rule, each also under ``cpu_fallback.<op>``; ``host_reads.<file>:<line>`` the reads that cut a
+    trace, by the line that asked; ``cuts.<reason>`` traces cut, by reason.
     """
     return dict(counters)
 

@@ -10,6 +10,8 @@ import numpy as np
 
 from lazytpu import counts, dtypes
 from lazytpu.cache import LRU, Key, key_of, templates, why
+from lazytpu.cache.calls import calls_in
+from lazytpu.cache.disk import Stored, Types, flags, stored
 from lazytpu.errors import DeviceError
 from lazytpu.ir import Node, Source, Trace, Value
 from lazytpu.ir.source import user_source
@@ -21,6 +23,12 @@ from lazytpu.runtime.client import client
 
 programs: LRU[Key, program.Program] = LRU(1024)
 """The programs compiled so far, by key."""
+
+
+def forget_programs() -> None:
+    """Forget every program, as a process that starts has none."""
+    programs.clear()
+    templates.clear()
 
 
 def launch(trace: Trace) -> None:
@@ -140,28 +148,32 @@ def program_for(
         counts.counters["cache_hits"] += 1
         return found
     counts.counters["cache_misses"] += 1
-    if site is not None:
-        why.note_miss(trace, key, site)
     try:
-        compiled = _compile(trace, outputs, donated, where.platform)
+        types = [(trace.types[id].shape, dtypes.to_numpy(trace.types[id].dtype)) for id in outputs]
+        arguments = len(trace.leaves) + bool(trace.floats) + bool(trace.ints)
+
+        def compile() -> Stored:
+            if site is not None:
+                why.note_miss(trace, key, site)
+            return _compile(trace, key, types, arguments, where.platform)
+
+        compiled, checks, _ = stored(trace, key, types, arguments, where, compile)
     except Exception as reason:
         raise program.ProgramError(str(reason)) from reason
+    if checks:
+        nodes = trace.nodes
+        compiled.checks = [_Check(nodes[position], demand) for position, demand in checks]
     programs.put(key, compiled)
     return compiled
 
 
-def _compile(trace: Trace, outputs: Sequence[int], donated: Sequence[int], platform: str) -> program.Program:
+def _compile(trace: Trace, key: Key, types: Types, arguments: int, platform: str) -> Stored:
     started = time.perf_counter()
-    module = compose(trace, outputs, donated, platform)
-    types = [(trace.types[id].shape, dtypes.to_numpy(trace.types[id].dtype)) for id in outputs]
-    if module.checks:
-        types.append(((len(module.checks),), np.dtype(bool)))
-    arguments = len(trace.leaves) + bool(trace.floats) + bool(trace.ints)
-    compiled = program.compile_text(module.text, types, arguments)
-    compiled.checks = [_Check(trace.nodes[position], demand) for position, demand in module.checks]
+    module = compose(trace, key.outputs, key.donated, platform)
+    compiled = program.compile_text(module.text, [*types, *flags(len(module.checks))], arguments)
     counts.counters["compiles"] += 1
     counts.counters["compile_seconds"] += time.perf_counter() - started
-    return compiled
+    return Stored(compiled, module.checks, calls_in(module.text))
 
 
 def _donated(trace: Trace) -> list[int]:

@@ -1,4 +1,4 @@
-"""Every test runs on chips that XLA's CPU client plays, and leaves no pending trace behind."""
+"""Every test runs on chips that XLA's CPU client plays, without the cache on disk, and leaves no pending trace behind."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 os.environ.setdefault("LAZYTPU_PLATFORM", "cpu")
+os.environ["LAZYTPU_CACHE_DIR"] = "off"
 
 import pytest
 import torch

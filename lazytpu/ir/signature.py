@@ -34,10 +34,10 @@ class Signature:
             ``"number"`` for a Python number.
 
     ``index`` numbers the signatures of the process; a trace's key is made of these numbers. ``nbytes``
-    is the size of the results.
+    is the size of the results, ``text`` what the key on disk is made of, once asked for.
     """
 
-    __slots__ = ("op", "inputs", "args", "outputs", "kinds", "index", "nbytes", "lowered")
+    __slots__ = ("op", "inputs", "args", "outputs", "kinds", "index", "nbytes", "lowered", "text")
 
     _count = itertools.count()
     _interned: ClassVar[dict[tuple[Any, ...], Signature]] = {}
@@ -58,6 +58,7 @@ class Signature:
         self.index = next(Signature._count)
         self.nbytes = sum(type.nbytes for type in outputs)
         self.lowered: Any = None
+        self.text: str | None = None
 
     @staticmethod
     def intern(

@@ -15,6 +15,7 @@ try:
     import jaxlib.xla_client as xla_client
     from jax._src import core as _core
     from jaxlib import _jax
+    from jaxlib.cpu import _lapack
 except ImportError as error:
     raise ImportError(
         f"lazytpu needs jax and jaxlib 0.10.2 or a close relative; this one ({jax.__version__}) lacks {error.name}"
@@ -24,6 +25,7 @@ _NEEDED = {
     _jax: ("array_result_handler",),
     xla_client: ("CompileOptions", "DeviceAssignment", "batched_device_put"),
     _core: ("ShapedArray",),
+    _lapack: ("initialize",),
 }
 for _module, _names in _NEEDED.items():
     for _name in _names:
@@ -53,6 +55,21 @@ def compile_options(device_ids: Sequence[int], overrides: dict[str, Any]) -> Any
 def compile_module(text: str, devices: Sequence[Any], options: Any) -> Any:
     """Compile StableHLO text to a loaded executable."""
     return devices[0].client.compile_and_load(text, tuple(devices), options)
+
+
+def serialize(executable: Any) -> bytes:
+    """A loaded executable as bytes, for ``deserialize`` of the same jaxlib on the same kind of machine."""
+    return executable.serialize()
+
+
+def deserialize(blob: bytes, devices: Sequence[Any], options: Any) -> Any:
+    """The executable that ``blob`` was made from. It must be exactly those bytes: XLA checks next to nothing."""
+    return devices[0].client.deserialize_executable(blob, tuple(devices), options)
+
+
+def initialize_lapack() -> None:
+    """Look up the LAPACK functions that linear algebra on the CPU calls; JAX does it when it lowers such an op."""
+    _lapack.initialize()
 
 
 def result_handler(shape: tuple[int, ...], dtype: np.dtype, sharding: Any) -> Callable[[Any], Any]:

@@ -54,6 +54,10 @@ class Program:
         """Bytes on the device while the program runs: arguments, outputs and temporaries less what is reused."""
         return int(self.memory.argument_size_in_bytes + self.memory.output_size_in_bytes) + self.temporary_bytes()
 
+    def to_bytes(self) -> bytes:
+        """The executable as bytes, for ``from_bytes`` in another process."""
+        return compat.serialize(self.executable)
+
     def launch(self, arguments: list[Any]) -> list[Buffer]:
         """Start one execution; returns its outputs, which may not be ready yet."""
         if len(arguments) != self.arguments:
@@ -79,7 +83,7 @@ def wait_all() -> None:
 
 
 @lru_cache(maxsize=1)
-def _overrides() -> dict[str, bool | int | str]:
+def overrides() -> dict[str, bool | int | str]:
     """XLA options from ``LAZYTPU_XLA_OPTIONS``: ``name=value`` pairs apart by semicolons, such as
     ``xla_backend_optimization_level=0``. A wrong name is an error when the first program is compiled."""
     pairs = [pair.partition("=") for pair in os.environ.get("LAZYTPU_XLA_OPTIONS", "").split(";") if pair]
@@ -89,10 +93,21 @@ def _overrides() -> dict[str, bool | int | str]:
 
 def compile_text(text: str, outputs: Sequence[tuple[tuple[int, ...], np.dtype]], arguments: int) -> Program:
     """Compile StableHLO text; Ctrl-C is answered at once, the compile then ends in the background."""
-    where = client()
-    options = compat.compile_options([where.devices[0].id], _overrides())
-    executable = _interruptible(lambda: compat.compile_module(text, where.devices[:1], options))
+    devices, options = _target()
+    executable = _interruptible(lambda: compat.compile_module(text, devices, options))
     return Program(executable, outputs, arguments)
+
+
+def from_bytes(blob: bytes, outputs: Sequence[tuple[tuple[int, ...], np.dtype]], arguments: int) -> Program:
+    """The program that ``Program.to_bytes`` gave ``blob`` for; donation and all comes back as it was compiled."""
+    devices, options = _target()
+    return Program(compat.deserialize(blob, devices, options), outputs, arguments)
+
+
+def _target() -> tuple[Sequence[Any], Any]:
+    """The devices that programs run on, and the options to compile for them."""
+    devices = client().devices[:1]
+    return devices, compat.compile_options([device.id for device in devices], overrides())
 
 
 def _interruptible(work: Callable[[], Any]) -> Any:

@@ -21,6 +21,7 @@ def _run(workload: str, contender: str) -> dict[str, float]:
     if contender == "lazytpu":
         environment.pop("TORCH_DEVICE_BACKEND_AUTOLOAD")
         environment["LAZYTPU_PLATFORM"] = "cpu"
+        environment["LAZYTPU_CACHE_DIR"] = "off"
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{contender} failed on {workload}:\n{done.stderr}")
