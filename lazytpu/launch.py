@@ -14,6 +14,7 @@ from lazytpu.cache.calls import calls_in
 from lazytpu.cache.disk import Stored, Types, flags, stored
 from lazytpu.errors import DeviceError
 from lazytpu.ir import Node, Source, Trace, Value
+from lazytpu.ir.expand import expand
 from lazytpu.ir.source import user_source
 from lazytpu.ir.split import split
 from lazytpu.lowering.context import Check
@@ -161,7 +162,7 @@ def program_for(
     except Exception as reason:
         raise program.ProgramError(str(reason)) from reason
     if checks:
-        nodes = trace.nodes
+        nodes = expand(trace, ())[0].nodes
         compiled.checks = [_Check(nodes[position], demand) for position, demand in checks]
     programs.put(key, compiled)
     return compiled
@@ -169,7 +170,7 @@ def program_for(
 
 def _compile(trace: Trace, key: Key, types: Types, arguments: int, platform: str) -> Stored:
     started = time.perf_counter()
-    module = compose(trace, key.outputs, key.donated, platform)
+    module = compose(*expand(trace, key.outputs), key.donated, platform)
     compiled = program.compile_text(module.text, [*types, *flags(len(module.checks))], arguments)
     counts.counters["compiles"] += 1
     counts.counters["compile_seconds"] += time.perf_counter() - started

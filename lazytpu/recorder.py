@@ -42,6 +42,10 @@ MAX_BYTES = int(os.environ.get("LAZYTPU_MAX_PENDING_BYTES", str(8 << 30)))
 """A trace whose results would take this many bytes, were all of them kept, is cut."""
 
 
+class NeedsSync(RuntimeError):
+    """A value is needed on the host while the body of a function is recorded."""
+
+
 class _ForkedLock:
     """Stands in for the lock in a forked child, where the device's threads do not exist."""
 
@@ -230,7 +234,7 @@ def cut(reason: str, turns: Sequence[int] = ()) -> None:
         return
     with lock:
         if _captures:
-            raise RuntimeError(
+            raise NeedsSync(
                 f"the body of a recorded function ({_captures[-1].what}) needs a sync point ({reason}): a value cannot be "
                 "read on the host while the body is recorded. Compute with tensors instead, or move the read outside."
             )
@@ -332,6 +336,11 @@ def eager() -> Iterator[None]:
         yield
     finally:
         _eager_depth -= 1
+
+
+def is_eager() -> bool:
+    """Whether each op runs at once."""
+    return _eager_depth > 0
 
 
 def current_trace() -> Trace:

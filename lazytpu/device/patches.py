@@ -24,11 +24,12 @@ def apply() -> None:
         storages,
         streams,
     )
+    from lazytpu.regions import backend as regions
 
     torch.Generator = generators.Generator  # type: ignore[misc, assignment]
     torch.Stream = streams.Stream  # type: ignore[misc]
     torch.Event = streams.Event  # type: ignore[misc]
-    for part in (accelerator, autocast, backward, display, interop, modules, scripting, storages):
+    for part in (accelerator, autocast, backward, display, interop, modules, regions, scripting, storages):
         part.apply()
     _step_hook()
 

@@ -19,6 +19,12 @@ def cond(ctx: Context, predicate: Any, on_true: Subprogram, on_false: Subprogram
     return lax.cond(predicate.reshape(()) != 0, lambda: true(*true_inputs), lambda: false(*false_inputs))
 
 
+@rule("lazytpu::region")
+def region(ctx: Context, body: Subprogram, inputs: Any) -> Any:
+    """A compiled region inside another function's body; elsewhere regions are written out before lowering."""
+    return as_function(body, ctx.platform)(*inputs)
+
+
 @rule("lazytpu::while_loop")
 def while_loop(
     ctx: Context, condition: Subprogram, body: Subprogram, carried: Any, condition_inputs: Any, body_inputs: Any
