@@ -31,6 +31,7 @@ lint: $(VENV)/.ready  ## ruff and the type checker
 	$(BIN)/mypy
 
 bench: $(VENV)/.ready  ## the benchmark table
+	$(BIN)/python -m pip install --quiet --editable ".[bench]" "$(TORCH)"
 	$(BIN)/python -m tools.bench $(ARGS)
 
 clean:

@@ -57,7 +57,7 @@ class Signature:
         self.kinds = kinds
         self.index = next(Signature._count)
         self.nbytes = sum(type.nbytes for type in outputs)
-        self.lowered: Any = None
+        self.lowered: dict[str, Any] = {}
         self.text: str | None = None
 
     @staticmethod

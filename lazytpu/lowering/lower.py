@@ -36,10 +36,11 @@ class Lowered:
 
 def lowered(signature: Signature, platform: str) -> Lowered:
     """The functions of ``signature`` for ``platform``, lowered at the first call."""
-    if signature.lowered is None:
-        signature.lowered = _lower(signature, platform)
+    found: Lowered | None = signature.lowered.get(platform)
+    if found is None:
+        found = signature.lowered[platform] = _lower(signature, platform)
         counts.counters["lowerings"] += 1
-    return signature.lowered
+    return found
 
 
 def _fill(template: Any, arrays: list[Any]) -> Any:

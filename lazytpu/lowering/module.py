@@ -9,6 +9,7 @@ from lazytpu.dtypes import to_mlir
 from lazytpu.ir import NUMBER_FLOAT, NUMBER_INT, Signature, TensorType, Trace
 from lazytpu.lowering.context import Check
 from lazytpu.lowering.lower import Lowered, lowered
+from lazytpu.lowering.reuse import reused
 
 
 def mlir_type(type: TensorType) -> str:
@@ -38,10 +39,13 @@ def compose(trace: Trace, outputs: Sequence[int], donated: Sequence[int], platfo
     """
     names: dict[int, str] = {}
     arguments = []
-    given = set(donated)
+    places = reused(trace, outputs, donated)
+    reusable = set(donated)
     for position, (id, _) in enumerate(trace.leaves):
         names[id] = f"%a{position}"
-        attribute = " {jax.buffer_donor = true}" if position in given else ""
+        attribute = " {jax.buffer_donor = true}" if position in reusable else ""
+        if position in places:
+            attribute = f" {{tf.aliasing_output = {places[position]} : i32}}"
         arguments.append(f"%a{position}: {mlir_type(trace.types[id])}{attribute}")
     if trace.floats:
         arguments.append(f"%floats: tensor<{len(trace.floats)}xf64>")

@@ -1,35 +1,33 @@
-"""The example GPT and AdamW written by hand for ``jax.jit``: the contender that lazytpu is measured against."""
+"""The example GPT written by hand for JAX: the contender that lazytpu is measured against."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tools.bench import shapes
+from tools.bench.jax_training import Twin, adamw, cross_entropy, linear, normal
 
-def _parameters(s: dict[str, int]) -> dict[str, Any]:
-    rng = np.random.default_rng(0)
+
+def _parameters(s: dict[str, int], layers: int) -> dict[str, Any]:
     width = s["width"]
-
-    def normal(*shape: int) -> np.ndarray:
-        return rng.normal(0, 0.02, shape).astype(np.float32)
 
     def norm() -> list[np.ndarray]:
         return [np.ones(width, np.float32), np.zeros(width, np.float32)]
 
-    def linear(inputs: int, outputs: int) -> list[np.ndarray]:
+    def projection(inputs: int, outputs: int) -> list[np.ndarray]:
         return [normal(outputs, inputs), np.zeros(outputs, np.float32)]
 
     blocks = [
         {
-            "norm1": norm(), "norm2": norm(), "qkv": linear(width, 3 * width), "out": linear(width, width),
-            "up": linear(width, 4 * width), "down": linear(4 * width, width),
+            "norm1": norm(), "norm2": norm(), "qkv": projection(width, 3 * width), "out": projection(width, width),
+            "up": projection(width, 4 * width), "down": projection(4 * width, width),
         }
-        for _ in range(s["layers"])
+        for _ in range(layers)
     ]  # fmt: skip
     return {
         "tokens": normal(s["vocabulary"], width),
@@ -45,50 +43,27 @@ def _norm(x: jax.Array, weight: list[Any]) -> jax.Array:
     return (x - mean) * jax.lax.rsqrt(variance + 1e-5) * weight[0] + weight[1]
 
 
-def _linear(x: jax.Array, weight: list[Any]) -> jax.Array:
-    return x @ weight[0].T + weight[1]
-
-
-def _loss(parameters: dict[str, Any], ids: jax.Array, heads: int) -> jax.Array:
-    x = parameters["tokens"][ids[:, :-1]] + parameters["positions"][: ids.shape[1] - 1]
+def _attention(x: jax.Array, block: dict[str, Any], heads: int) -> jax.Array:
     batch, length, width = x.shape
+    q, k, v = linear(x, block["qkv"]).reshape(batch, length, 3, heads, -1).transpose(2, 0, 3, 1, 4)
     mask = jnp.tril(jnp.ones((length, length), bool))
+    scores = jnp.where(mask, q @ k.swapaxes(-1, -2) / math.sqrt(width // heads), -jnp.inf)
+    y = (jax.nn.softmax(scores) @ v).swapaxes(1, 2).reshape(batch, length, width)
+    return linear(y, block["out"])
+
+
+def _loss(parameters: dict[str, Any], statistics: Any, ids: jax.Array, targets: jax.Array) -> tuple[jax.Array, Any]:
+    x = parameters["tokens"][ids] + parameters["positions"][: ids.shape[1]]
     for block in parameters["blocks"]:
-        q, k, v = _linear(_norm(x, block["norm1"]), block["qkv"]).reshape(batch, length, 3, heads, -1).transpose(2, 0, 3, 1, 4)
-        scores = jnp.where(mask, q @ k.swapaxes(-1, -2) / math.sqrt(width // heads), -jnp.inf)
-        y = (jax.nn.softmax(scores) @ v).swapaxes(1, 2).reshape(batch, length, width)
-        x = x + _linear(y, block["out"])
-        x = x + _linear(jax.nn.gelu(_linear(_norm(x, block["norm2"]), block["up"]), approximate=False), block["down"])
-    logits = _norm(x, parameters["norm"]) @ parameters["tokens"].T
-    picked = jnp.take_along_axis(jax.nn.log_softmax(logits), ids[:, 1:, None], -1)
-    return -picked.mean()
+        x = x + _attention(_norm(x, block["norm1"]), block, shapes.GPT["heads"])
+        x = x + linear(jax.nn.gelu(linear(_norm(x, block["norm2"]), block["up"]), approximate=False), block["down"])
+    return cross_entropy(_norm(x, parameters["norm"]) @ parameters["tokens"].T, targets), statistics
 
 
-def make_step(s: dict[str, int]) -> tuple[Callable[[int], None], Callable[[], None], Callable[[], float], Callable[[], int]]:
-    """The step, a wait for it, its last loss, and the number of programs compiled."""
-    parameters = jax.tree.map(jnp.asarray, _parameters(s))
-    zeros = jax.tree.map(jnp.zeros_like, parameters)
+def gpt(layers: int) -> Twin:
+    """The twin with ``layers`` layers: AdamW, clipped gradients and a cosine schedule."""
+    s = shapes.GPT
     rng = np.random.default_rng(1)
-    batches = [rng.integers(s["vocabulary"], size=(s["batch"], s["context"] + 1)).astype(np.int32) for _ in range(8)]
-
-    def update(p: Any, m: Any, v: Any, g: Any, rate: Any, count: Any) -> tuple[Any, Any, Any]:
-        m = 0.9 * m + 0.1 * g
-        v = 0.999 * v + 0.001 * g * g
-        p = p * (1 - rate * 0.01)
-        return p - rate / (1 - 0.9**count) * m / (jnp.sqrt(v / (1 - 0.999**count)) + 1e-8), m, v
-
-    def train(parameters: Any, first: Any, second: Any, ids: Any, rate: Any, count: Any) -> Any:
-        loss, gradients = jax.value_and_grad(_loss)(parameters, ids, s["heads"])
-        updated = jax.tree.map(lambda p, m, v, g: update(p, m, v, g, rate, count), parameters, first, second, gradients)
-        parts = jax.tree.transpose(jax.tree.structure(parameters), jax.tree.structure((0, 0, 0)), updated)
-        return (*parts, gradients, loss)
-
-    compiled = jax.jit(train, donate_argnums=(0, 1, 2))
-    state: list[Any] = [parameters, zeros, jax.tree.map(jnp.zeros_like, parameters), None, None]
-    count = [0.0]
-
-    def step(i: int) -> None:
-        count[0] += 1
-        state[:] = compiled(state[0], state[1], state[2], batches[i % 8], 1e-3, count[0])
-
-    return step, lambda: jax.block_until_ready(state[0]) and None, lambda: float(state[4]), lambda: compiled._cache_size()
+    ids = [rng.integers(s["vocabulary"], size=(s["batch"], s["context"] + 1)).astype(np.int32) for _ in range(shapes.BATCHES)]
+    batches = [(x[:, :-1], x[:, 1:]) for x in ids]
+    return Twin(_loss, _parameters(s, layers), (), batches, adamw, 2, shapes.CLIP)

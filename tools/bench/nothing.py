@@ -1,4 +1,7 @@
-"""A device whose kernels do nothing: what PyTorch's own dispatch costs, the floor for any Python device."""
+"""A device whose kernels do nothing: what PyTorch's own dispatch of single ops costs, the floor for any Python device.
+
+``tools.bench.floor`` does the same for whole training steps.
+"""
 
 from __future__ import annotations
 
